@@ -195,8 +195,9 @@ impl AtomicMappedFile {
     ///
     /// Does not block readers, nor writers to pages that have not changed since the last durable
     /// point. Concurrent calls share one barrier. A change of up to a quarter of the journal, at
-    /// most 4 MiB, costs one write and one barrier ([`Options::journal_len`]; by default 2 MiB). A
-    /// larger change costs a sync of both files and one more barrier.
+    /// most 4 MiB, costs one write and one barrier ([`Options::journal_len`]; by default 2 MiB, and
+    /// less for a file below 1 MiB). A larger change costs a sync of both files and one more
+    /// barrier.
     ///
     /// ```
     /// use atomic_mmap::{AtomicMappedFile, Survives};

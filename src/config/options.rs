@@ -11,9 +11,15 @@ use std::time::Duration;
 /// [`Options::medium`] takes precedence.
 pub const MEDIUM_VARIABLE: &str = "ATOMIC_MMAP_MEDIUM";
 
-/// Default length of a journal in bytes. It holds a thousand small durable points between two
-/// checkpoints, or one point of 1 MiB in a slightly longer record.
+/// Largest default length of a journal in bytes. It holds a thousand small durable points between
+/// two checkpoints, or one point of 1 MiB in a slightly longer record.
 pub(crate) const JOURNAL_LEN: u64 = 8 << 20;
+/// Smallest default length of a journal in bytes. With it a file of a page takes less than 200 KiB
+/// of disk in all.
+const SHORT_JOURNAL_LEN: u64 = 128 << 10;
+/// Bytes of the default journal for each byte of the file: a record of the whole file takes less
+/// than a quarter of the journal.
+const JOURNAL_PER_BYTE: u64 = 8;
 
 /// Options for opening a file. See [`AtomicMappedFile::options`](crate::AtomicMappedFile::options).
 #[derive(Clone, Debug)]
@@ -31,7 +37,7 @@ pub struct Options {
     pub(crate) close_on_drop: CloseMode,
     pub(crate) durability: Durability,
     pub(crate) sync_every: Option<Duration>,
-    pub(crate) journal_len: u64,
+    pub(crate) journal_len: Option<u64>,
     pub(crate) busy_timeout: Duration,
     pub(crate) reporter: Reporter,
     /// `true` if cuts are taken although no durable points are kept: `Pair::keeps_cuts`. No caller
@@ -54,7 +60,7 @@ impl Default for Options {
             close_on_drop: CloseMode::Spatial,
             durability: Durability::OnSync,
             sync_every: None,
-            journal_len: JOURNAL_LEN,
+            journal_len: None,
             busy_timeout: Duration::ZERO,
             reporter: Reporter::default(),
             keeps_cuts: false,
@@ -213,15 +219,28 @@ impl Options {
         self
     }
 
-    /// Sets the length of the journal of durable points, in bytes: 64 KiB to 1 GiB, in steps of
-    /// 4 KiB. Default: 8 MiB.
+    /// Sets the length up to which the journal of durable points grows, in bytes: 64 KiB to 1 GiB,
+    /// in steps of 4 KiB. Default: eight times the file's length, at least 128 KiB and at most
+    /// 8 MiB.
     ///
     /// The journal exists on [`Medium::PageCache`], and on every medium with
-    /// [`Durability::AtomicSync`]. An existing journal is truncated to this length, but never
-    /// extended. A longer journal needs fewer checkpoints. A change of up to a quarter of the
-    /// journal, at most 4 MiB, is synced without a sync of both files.
+    /// [`Durability::AtomicSync`]. A new journal takes 64 KiB. It doubles when a durable point
+    /// finds no room, up to this length. On a full disk it keeps its length. A longer journal needs
+    /// fewer checkpoints, which sync both files.
+    ///
+    /// An existing journal keeps the length that it has grown to, and is truncated to this length
+    /// if it is longer. A change of up to a quarter of this length, at most 4 MiB, is synced
+    /// without a sync of both files.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// let options = atomic_mmap::AtomicMappedFile::options().create(true).len(4096);
+    /// let file = options.journal_len(64 << 10).open(dir.path().join("small.dat"))?;
+    /// # drop(file);
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
     pub fn journal_len(mut self, len: u64) -> Self {
-        self.journal_len = len;
+        self.journal_len = Some(len);
         self
     }
 
@@ -258,5 +277,14 @@ impl Options {
     pub fn on_progress(mut self, report: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         self.reporter = Reporter::new(report);
         self
+    }
+
+    /// Returns the length up to which the journal of a file of `len` bytes grows.
+    pub(crate) fn journal_len_for(&self, len: u64) -> u64 {
+        let by_default = || {
+            let wanted = len.saturating_mul(JOURNAL_PER_BYTE);
+            wanted.clamp(SHORT_JOURNAL_LEN, JOURNAL_LEN)
+        };
+        self.journal_len.unwrap_or_else(by_default)
     }
 }

@@ -10,7 +10,7 @@ use crate::config::progress::Work;
 use crate::config::{CloseMode, Durability, Medium};
 use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};
-use crate::engine::superblock::{closed_as, remove_own, write_superblock};
+use crate::engine::superblock::{Companions, closed_as, remove_own, write_superblock};
 use crate::error::{Error, Result};
 use crate::format::marker::{self, Marker, Sessions};
 use crate::format::superblock::{State, Superblock};
@@ -78,7 +78,8 @@ impl Engine {
                 self.note_all_changed()?;
             }
             // After this point nothing changes: every slice may be deployed, and the words count.
-            unless!(CloseNoPoint, self.durable_point_while_resizing(&self.lane(), durable, true)?);
+            // A point in the journal is enough, since the close syncs what it relies on.
+            unless!(CloseNoPoint, self.durable_point_while_resizing(&self.lane(), durable, false)?);
         }
         match mode {
             CloseMode::Spatial => self.close_spatial(),
@@ -99,6 +100,8 @@ impl Engine {
     }
 
     fn close_spatial(&self) -> Result<()> {
+        // Before anything is changed, since the folder may be gone.
+        let companions = self.open_companions()?;
         self.deploy_everything()?;
         // The home file is complete before anything says so.
         unless!(SpatialHomeNotSynced, self.sync_home()?);
@@ -110,7 +113,7 @@ impl Engine {
             let removed = remove_own(&self.platform, name, file);
             removed.map_err(|e| Error::io("remove", name.path(), e)).map(drop)
         };
-        let reflection = &self.companions.reflection;
+        let reflection = &companions.reflection;
         if planted!(SpatialMarkRemovedLast) {
             remove(reflection, self.reflection.file())?;
         }
@@ -120,15 +123,20 @@ impl Engine {
         unless!(SpatialMarkNotSynced, self.sync_home()?);
         // The companions beside it go before the reflection file, since opening accepts an emptied
         // reflection file without them.
-        self.open_beside().try_for_each(|(name, file)| remove(name, file))?;
+        if let Some(durable) = &self.durable {
+            remove(companions.journal(), durable.journal.file())?;
+        }
         unless!(SpatialMarkRemovedLast, remove(reflection, self.reflection.file())?);
-        unless!(SpatialFolderNotSynced, self.sync_folder_of_companions()?);
+        unless!(SpatialFolderNotSynced, self.sync_folder_of(&companions)?);
         Ok(())
     }
 
-    /// Returns the companions beside the reflection file that this session has open.
-    fn open_beside(&self) -> impl Iterator<Item = (&Name, &File)> {
-        self.durable.iter().map(|durable| (durable.journal.name(), durable.journal.file()))
+    /// Returns the names of the companions, in their open folder.
+    fn open_companions(&self) -> Result<Companions> {
+        let folder = self.companions.reflection.folder();
+        let open = self.platform.reopen_folder(folder, self.reflection.file());
+        let open = open.map_err(|e| Error::io("look up", folder.path(), e))?;
+        Ok(self.companions.within(&open))
     }
 
     fn close_fast(&self) -> Result<()> {
@@ -165,9 +173,9 @@ impl Engine {
             durable: superblock.durable.with_len(self.len()),
             ..superblock.clone()
         };
-        write_superblock(&self.platform, &self.reflection, &ended)?;
-        unless!(EndNotSynced, self.sync_reflection()?);
-        Ok(())
+        // One barrier, which covers the superblock alone.
+        let must_wait = self.medium != Medium::Ram && !planted!(EndNotSynced);
+        write_superblock(&self.platform, &self.reflection, &ended, must_wait)
     }
 
     fn sync_home(&self) -> Result<()> {
@@ -184,11 +192,11 @@ impl Engine {
         self.reflection.sync_all().map_err(|e| Error::io("sync", self.reflection.path(), e))
     }
 
-    fn sync_folder_of_companions(&self) -> Result<()> {
+    fn sync_folder_of(&self, companions: &Companions) -> Result<()> {
         if self.medium == Medium::Ram {
             return Ok(());
         }
-        let folder = self.companions.reflection.folder();
+        let folder = companions.reflection.folder();
         let synced = self.platform.sync_dir(folder, self.reflection.file());
         synced.map_err(|e| Error::io("sync the folder", folder.path(), e))
     }

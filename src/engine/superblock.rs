@@ -8,22 +8,27 @@ use crate::format::layout;
 use crate::format::superblock::{Cache, ClosedAs, Identity, Moment, Superblock};
 use crate::mmap::MappedFile;
 use crate::mutant::planted;
-use crate::platform::{CacheIdentity, File, FileId, FileStat, Name, Platform};
+use crate::platform::{CacheIdentity, File, FileId, FileStat, Folder, Name, Platform};
 use crate::units::PAGE;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-/// Writes a superblock over the older of the two copies.
+/// Writes a superblock over the older of the two copies. Waits until it is durable if `must_wait`.
 pub(crate) fn write_superblock(
     platform: &Platform,
     reflection: &MappedFile,
     superblock: &Superblock,
+    must_wait: bool,
 ) -> Result<()> {
     let newer = if planted!(SuperblockOverNewer) { 1 } else { 0 };
     let at = layout::SUPERBLOCKS[superblock.copy_index() ^ newer];
-    platform
-        .write_at(reflection.file(), FileId::Reflection, &superblock.encode(), at)
-        .map_err(|e| Error::io_at("write the superblock", reflection.path(), at, e))
+    let (file, id, bytes) = (reflection.file(), FileId::Reflection, superblock.encode());
+    let written = match must_wait {
+        true => platform.write_durably(file, id, &bytes, at),
+        false => platform.write_at(file, id, &bytes, at),
+    };
+    written.map_err(|e| Error::io_at("write the superblock", reflection.path(), at, e))
 }
 
 /// Converts a file system's time to the type of the format.
@@ -142,6 +147,11 @@ impl Companions {
         let beside =
             Kind::ALL.map(|kind| Companion { kind, name: reflection.with_suffix(kind.suffix()) });
         Companions { reflection, beside }
+    }
+
+    /// Returns these names in another handle of their folder.
+    pub fn within(&self, folder: &Arc<Folder>) -> Self {
+        Companions::new(self.reflection.within(folder))
     }
 
     /// Returns the companion of this kind.

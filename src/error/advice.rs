@@ -13,7 +13,7 @@ pub(super) fn advice_after(call: &str, source: &io::Error) -> &'static str {
     if leaves_doubt(call) {
         ADVICE
     } else if is_out_of_descriptors(source) {
-        "; a file that is open takes up to five descriptors: raise the limit (ulimit -n), or close \
+        "; an open file takes up to three descriptors: raise the limit (ulimit -n), or close \
          other files"
     } else {
         ""

@@ -2,42 +2,7 @@
 //!
 //! A line adds a bug to [`Mutant`]. May import nothing from the crate.
 
-macro_rules! mutants {
-    ($($file:literal { $($mutant:ident $name:literal: $breaks:literal,)* })*) => {
-        /// A deliberate bug.
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        #[cfg_attr(
-            not(all(target_os = "linux", not(atomic_mmap_portable))),
-            allow(dead_code, reason = "some are planted in calls of Linux")
-        )]
-        #[repr(u16)]
-        pub enum Mutant {
-            $($(#[doc = $breaks] $mutant,)*)*
-        }
-
-        /// All bugs, in the order of their numbers.
-        #[cfg(feature = "mutants")]
-        pub const ALL: &[Mutant] = &[$($(Mutant::$mutant,)*)*];
-
-        #[cfg(feature = "mutants")]
-        impl Mutant {
-            /// Returns the bug's name.
-            pub fn name(self) -> &'static str {
-                match self { $($(Mutant::$mutant => $name,)*)* }
-            }
-
-            /// Returns the file with the bug, relative to `src`.
-            pub fn file(self) -> &'static str {
-                match self { $($(Mutant::$mutant => $file,)*)* }
-            }
-
-            /// Returns a description of what the bug breaks.
-            pub fn breaks(self) -> &'static str {
-                match self { $($(Mutant::$mutant => $breaks,)*)* }
-            }
-        }
-    };
-}
+use super::list::mutants;
 
 mutants! {
     "engine/write/page.rs" {
@@ -161,6 +126,9 @@ mutants! {
         RecordNotDurable "record-not-durable": "a record is written without a barrier",
         RecordOverNewest "record-over-newest": "a record overwrites the previous record",
         JournalLongerBeforeAllocated "journal-longer-before-allocated": "a journal that cannot grow keeps its new length, with a hole",
+        JournalLongerBeforeFilled "journal-longer-before-filled": "a growing journal counts as longer before its zeroes are durable",
+        JournalNotGrown "journal-not-grown": "a journal that is full is not made longer",
+        JournalGrownPastLimit "journal-grown-past-limit": "a journal grows by use past the length that the caller chose",
         NewestForgotten "newest-forgotten": "after a checkpoint the newest record's space counts as free",
     }
     "pair/mod.rs" {
@@ -405,6 +373,9 @@ mutants! {
         PageNotValidated "page-not-validated": "a read of a page does not validate the page's version",
         NoNewVersion "no-new-version": "an exclusive lock is released with the old version",
     }
+    "platform/os/at.rs" {
+        ReopenedFolderNotCompared "reopened-folder-not-compared": "a close takes another folder at the old path for its own",
+    }
     "recovery/journal.rs" {
         AnyJournalTaken "any-journal-taken": "a journal of another pair or of another time is accepted and written to",
         FloorNotChecked "floor-not-checked": "a journal that was copied earlier in the session is accepted",
@@ -412,6 +383,7 @@ mutants! {
         JournalHeaderNotWritten "journal-header-not-written": "a journal's header does not name its pair",
         JournalNotSynced "journal-not-synced": "a new journal is not synced before a superblock refers to it",
         JournalHoleCountsAsRoom "journal-hole-counts-as-room": "holes within a journal's length count as allocated space",
+        JournalBornLong "journal-born-long": "a new journal has its full length",
         JournalFolderNotSynced "journal-folder-not-synced": "the name of a new journal is not synced",
         OpeningIsNoPoint "opening-is-no-point": "opening after a process crash makes no durable point of the recovered state",
         DeadSessionNotSynced "dead-session-not-synced": "the session of a crashed process is closed before its data is durable",
@@ -436,6 +408,7 @@ mutants! {
         CompanionNotOwned "companion-not-owned": "companions stay owned by the process that made them, which may be the administrator's",
     }
     "recovery/mod.rs" {
+        FolderHeldOpen "folder-held-open": "the folder of the companions stays open while a file is open",
         TrustedWordsKept "trusted-words-kept": "the durable words of a trusted pair are not checked",
         NotRecovered "not-recovered": "a pair that was in use is not recovered",
         OpenNotCleanedUp "open-not-cleaned-up": "bytes past the length are kept when a pair is opened",

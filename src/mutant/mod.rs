@@ -30,6 +30,7 @@ macro_rules! unless {
 pub(crate) use {planted, unless};
 
 mod bugs;
+mod list;
 
 #[cfg(feature = "mutants")]
 pub use bugs::ALL;

@@ -224,6 +224,12 @@ impl<'a> Opening<'a> {
             .all(|file_system| matches!(file_system, FileSystem::Ram(_)))
     }
 
+    /// Returns `true` if the files lie in memory and are treated so. Nothing survives a power loss
+    /// then, so no barrier is needed.
+    pub(super) fn is_kept_in_memory(&self) -> bool {
+        self.lies_in_memory() && matches!(self.forced, None | Some(Medium::Ram))
+    }
+
     pub(super) fn can_flush(&self) -> bool {
         self.platform.can_flush()
     }

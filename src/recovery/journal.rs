@@ -59,9 +59,6 @@ impl Found {
 /// The journal of a session that is about to begin.
 pub(super) struct OpenJournal {
     file: File,
-    /// A second descriptor of the file, which bypasses the page cache, where the system supports
-    /// that.
-    direct: Option<File>,
     name: Name,
     len: u64,
     /// The block of the newest header.
@@ -123,13 +120,14 @@ impl Opening<'_> {
 
     /// Opens the journal for a new session, and makes one if none fits. `is_known` is `true` if a
     /// durable superblock says that the journal exists. `has_died` is `true` if the last session
-    /// was not closed. `superblock` is the one that was found.
+    /// was not closed. `is_fresh` is `true` if the pair is new. `superblock` is the one that was
+    /// found.
     pub(super) fn open_journal(
         &self,
         name: &Name,
         (home_file, home): (&File, &FileStat),
         medium: Medium,
-        (is_known, has_died): (bool, bool),
+        ((is_known, has_died), is_fresh): ((bool, bool), bool),
         superblock: &Superblock,
     ) -> Result<OpenJournal> {
         let (found, made) = match self.find_journal(name, home, superblock)? {
@@ -144,22 +142,21 @@ impl Opening<'_> {
         let session = superblock.next_session(used);
         // In a journal that was just made, the first header goes to the first block.
         let block = newest.map_or(1, |(_, block)| block);
-        let (name_of, direct) = (name.clone(), None);
-        let mut journal = OpenJournal { file, direct, name: name_of, len, block, session, made };
+        let name_of = name.clone();
+        let mut journal = OpenJournal { file, name: name_of, len, block, session, made };
         let path = name.path();
         let header = Header { uuid: superblock.uuid, from: superblock.session, to: session };
-        let write = |file: &File, header: &Header, block: usize| {
-            let at = (block * BLOCK) as u64;
-            self.platform
-                .write_durably((file, None), FileId::Journal, &header.encode(), at)
-                .map_err(|e| Error::io_at("write", path, at, e))
+        // An earlier opening may have made the journal and crashed before the sync.
+        let is_synced = made.is_some() || !is_known;
+        let write = |file: &File, header: &Header, block: usize, is_durable: bool| {
+            let (id, bytes, at) = (FileId::Journal, header.encode(), (block * BLOCK) as u64);
+            let written = match is_durable {
+                true => self.platform.write_durably(file, id, &bytes, at),
+                false => self.platform.write_at(file, id, &bytes, at),
+            };
+            written.map_err(|e| Error::io_at("write", path, at, e))
         };
         let prepare = |journal: &mut OpenJournal| -> Result<()> {
-            // On other media there is no device to wait for.
-            if medium == Medium::PageCache {
-                let direct = self.platform.open_past_cache(name).map_err(self.io("open", path))?;
-                journal.direct = self.if_same(direct, &journal.file, path)?;
-            }
             // A close has made a record durable, and before it the header. After any other end,
             // even of an opening, the newest header may be in the page cache only.
             let is_closed =
@@ -167,16 +164,21 @@ impl Opening<'_> {
             if let Some((newest, block)) = newest.filter(|(newest, _)| !is_closed(newest)) {
                 // The next header overwrites the older one. If that write is torn, the newest
                 // header must still be there.
-                unless!(HeaderNotMadeDurable, write(&journal.file, &newest, block)?);
+                unless!(HeaderNotMadeDurable, write(&journal.file, &newest, block, true)?);
             }
             let block = 1 - journal.block;
             // The header is durable before the superblock of the new session, which recognizes its
-            // journal by this header.
-            unless!(JournalHeaderNotWritten, write(&journal.file, &header, block)?);
+            // journal by this header. The sync of a new journal includes it.
+            unless!(JournalHeaderNotWritten, write(&journal.file, &header, block, !is_synced)?);
             journal.block = block;
-            if made.is_some() || !is_known {
-                // An earlier opening may have made the journal and crashed before the syncs.
-                self.sync_journal(&journal.file, name, medium)?;
+            if is_synced {
+                self.sync_journal(&journal.file, name, medium, is_fresh)?;
+            }
+            // On other media there is no device to wait for. From here on the file is only written,
+            // in whole blocks from aligned buffers.
+            if medium == Medium::PageCache {
+                let bypassed = self.platform.bypass_cache(&journal.file);
+                let _goes_through_the_cache = bypassed.map_err(self.io("open", path))?;
             }
             Ok(())
         };
@@ -186,14 +188,6 @@ impl Opening<'_> {
             }
         })?;
         Ok(journal)
-    }
-
-    /// Returns the second descriptor if it refers to the same file. The name may belong to another
-    /// file by now.
-    fn if_same(&self, second: Option<File>, first: &File, path: &Path) -> Result<Option<File>> {
-        let Some(second) = second else { return Ok(None) };
-        let (one, other) = (self.stat(first, path)?, self.stat(&second, path)?);
-        Ok(((one.dev, one.ino) == (other.dev, other.ino)).then_some(second))
     }
 
     /// Returns this pair's journal if it may be used again. Otherwise removes it.
@@ -254,7 +248,8 @@ impl Opening<'_> {
         let refused = |e| Error::of_companion(self.path, path, "create", e);
         let file = self.platform.open(name, how).map_err(refused)?;
         let there = self.stat_made(name, &file)?;
-        let len = journal_len(self.options.journal_len);
+        // It grows with use, up to `Options::journal_len`.
+        let len = if planted!(JournalBornLong) { 1 << 20 } else { *JOURNAL_LENS.start() };
         let fill = || {
             self.own_like_home(&file, path, home)?;
             self.fill_journal(&file, path, len)
@@ -301,14 +296,18 @@ impl Opening<'_> {
     }
 
     /// Makes the journal and its name durable. Orders both before the superblock that says that a
-    /// journal exists. Otherwise a power loss would leave a pair that is refused.
-    fn sync_journal(&self, file: &File, name: &Name, medium: Medium) -> Result<()> {
+    /// journal exists. Otherwise a power loss would leave a pair that is refused. `sync_names`
+    /// makes the names of a new pair durable together.
+    fn sync_journal(&self, file: &File, name: &Name, medium: Medium, is_fresh: bool) -> Result<()> {
         let (path, folder) = (name.path(), name.folder());
-        if medium != Medium::Ram {
-            unless!(
-                JournalNotSynced,
-                self.platform.sync_all(file, FileId::Journal).map_err(self.io("sync", path))?
-            );
+        if medium == Medium::Ram {
+            return Ok(());
+        }
+        unless!(
+            JournalNotSynced,
+            self.platform.sync_all(file, FileId::Journal).map_err(self.io("sync", path))?
+        );
+        if !is_fresh {
             unless!(
                 JournalFolderNotSynced,
                 self.platform
@@ -338,20 +337,24 @@ impl Opening<'_> {
             durable: DurablePoints::None,
             ..last
         };
-        write_superblock(self.platform, pair.reflection, &closed)?;
+        write_superblock(self.platform, pair.reflection, &closed, false)?;
         Ok(closed)
     }
 
-    /// Returns the journal of the session that `superblock` begins.
+    /// Returns the journal of the session that `superblock` begins. The home file has `home_len`
+    /// bytes.
     pub(super) fn begin_journal(
         &self,
         journal: OpenJournal,
         superblock: &Superblock,
+        home_len: u64,
     ) -> Result<Journal> {
-        let OpenJournal { file, direct, name, len: found, block, .. } = journal;
-        let len = found.min(journal_len(self.options.journal_len));
+        let OpenJournal { file, name, len: found, block, .. } = journal;
+        let most = journal_len(self.options.journal_len_for(home_len));
+        let len = found.min(most);
         if len < found {
-            // The journal had grown for one record. Records of older sessions no longer count.
+            // The journal had grown for one record, or the caller wants a shorter one. Records of
+            // older sessions no longer count.
             self.platform
                 .set_file_len(&file, FileId::Journal, len)
                 .map_err(self.io("change the length", name.path()))?;
@@ -359,8 +362,9 @@ impl Opening<'_> {
         let session = superblock.session;
         let seed = JournalSeed::new(&superblock.uuid, session);
         let header = Header { uuid: superblock.uuid, from: session, to: session };
-        let files = (file, direct, len);
-        Ok(Journal::new(self.platform.clone(), files, name, seed, (header, 1 - block)))
+        let file = (file, len, most);
+        let path = name.path().to_owned();
+        Ok(Journal::new(self.platform.clone(), file, path, seed, (header, 1 - block)))
     }
 
     /// Returns `true` if the file in the companion's place cannot be used, or names another pair

@@ -8,7 +8,7 @@ use super::trust::Named;
 use super::{Opening, UNFINISHED};
 use crate::config::Medium;
 use crate::engine::superblock::{
-    Companions, cache_parts, identity_of, remove_if_is, remove_own, write_superblock,
+    Companions, cache_parts, identity_of, remove_own, write_superblock,
 };
 use crate::error::{Distrust, Error, Mismatch, Result};
 use crate::format::layout;
@@ -20,6 +20,7 @@ use crate::platform::{File, FileId, FileStat, Name, OpenHow, Platform};
 use crate::units::PAGE;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Pairs that a home file remembers as discarded, the newest first: its attributes have little
 /// room.
@@ -121,20 +122,18 @@ impl Opening<'_> {
             .map_err(self.io("change the length", &new))?;
         let head = head_of(&superblock, len);
         platform.write_at(&file, id, &head, 0).map_err(no_space(0, head.len() as u64))?;
-        // The file is whole before it has its name, and the name is durable before the first
-        // operation returns.
-        unless!(
-            MadeNotSynced,
-            platform.sync_all(&file, id).map_err(no_space(0, head.len() as u64))?
-        );
+        // The file is whole before it has its name. The name is durable before the mark.
+        if !self.is_kept_in_memory() {
+            unless!(
+                MadeNotSynced,
+                platform.sync_all(&file, id).map_err(no_space(0, head.len() as u64))?
+            );
+        }
         match platform.rename(&new_name, name) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             other => other.map_err(self.io("rename", &new))?,
         }
         unfinished.keep();
-        self.sync_names(name, &file, home).inspect_err(|_| {
-            let _best_effort = remove_if_is(platform, name, &there);
-        })?;
         Ok(Some(Made { file, superblock, there }))
     }
 
@@ -155,12 +154,18 @@ impl Opening<'_> {
         }
     }
 
-    /// Makes the home file, and the names of both files, durable.
-    fn sync_names(&self, name: &Name, file: &File, home: &File) -> Result<()> {
-        let platform = self.platform;
-        platform.sync_all(home, FileId::Home).map_err(self.io("sync", self.path))?;
-        for (folder, file) in [(name.folder(), file), (self.home.folder(), home)] {
-            let sync = || platform.sync_dir(folder, file);
+    /// Makes the names of a new pair's files durable: one barrier for each folder. `file` is the
+    /// reflection file, and has the name `name`. Orders all names before the mark, which says that
+    /// there is a reflection file.
+    pub(super) fn sync_names(&self, name: &Name, file: &File, home: &File) -> Result<()> {
+        if self.is_kept_in_memory() {
+            return Ok(());
+        }
+        let (beside, own) = (name.folder(), self.home.folder());
+        let both = [(beside, file), (own, home)];
+        let are_one = Arc::ptr_eq(beside, own);
+        for (folder, file) in both.into_iter().take(if are_one { 1 } else { 2 }) {
+            let sync = || self.platform.sync_dir(folder, file);
             unless!(
                 MadeFolderNotSynced,
                 sync().map_err(self.io("sync the folder", folder.path()))?
@@ -220,7 +225,7 @@ impl Opening<'_> {
             is_marked,
             ..last
         };
-        write_superblock(platform, reflection, &superblock)?;
+        write_superblock(platform, reflection, &superblock, false)?;
         if medium != Medium::Ram || !self.lies_in_memory() {
             // The new session is durable before its first operation: else the next recovery could
             // take that operation's words back by an undo entry of the old one. On a disk that was

@@ -313,24 +313,14 @@ impl<'a> Prepared<'a> {
             false => medium::persistence(opening.platform, medium),
         };
         let platform = opening.platform.clone().with_persistence(persistence);
-        let private = |file: MappedFile| if is_reader { file.into_private() } else { file };
-        let home = MappedFile::new(
-            platform.clone(),
-            FileId::Home,
-            path.to_owned(),
-            opening.another(&home.file)?,
-            home_mapping,
-            home_len,
-        );
-        let reflection = MappedFile::new(
-            platform.clone(),
-            FileId::Reflection,
-            reflection_path.to_owned(),
-            file,
-            reflection_mapping,
-            reflection_len,
-        );
-        let (home, reflection) = (private(home), private(reflection));
+        let mapped = |id, path: &Path, file, mapping, len| {
+            let file = MappedFile::new(platform.clone(), id, path.to_owned(), file, mapping, len);
+            if is_reader { file.into_private() } else { file }
+        };
+        let another = opening.another(&home.file)?;
+        let home = mapped(FileId::Home, path, another, home_mapping, home_len);
+        let reflection =
+            mapped(FileId::Reflection, reflection_path, file, reflection_mapping, reflection_len);
         Ok(Mapped {
             home,
             reflection,
@@ -436,12 +426,19 @@ impl Recovered<'_> {
     /// Begins a session. Its journal is made before the superblock that says that it exists.
     fn begin(mut self) -> Result<Arc<Engine>> {
         let journal = self.open_journal()?;
+        if self.mapped.carried.verdict.is_fresh {
+            let Mapped { reflection, carried, .. } = &self.mapped;
+            let Located { home, opening, .. } = &carried.located;
+            // The names of the reflection file and the journal, and perhaps of the home file.
+            opening.sync_names(&carried.companions.reflection, reflection.file(), &home.file)?;
+        }
         let session = journal.as_ref().map(|journal| journal.session);
         let session = session.unwrap_or(self.mapped.carried.superblock.session + 1);
         let superblock = self.begin_session(session)?;
         let cuts = self.finish_truncation()?;
         let opening = &self.mapped.carried.located.opening;
-        let begin = |journal| opening.begin_journal(journal, &superblock);
+        let len = self.mapped.carried.verdict.lengths.len;
+        let begin = |journal| opening.begin_journal(journal, &superblock, len);
         let journal = journal.map(begin).transpose()?;
         self.mapped.into_engine(superblock, journal, cuts)
     }
@@ -456,8 +453,8 @@ impl Recovered<'_> {
         let (opening, name) = (&located.opening, companions.journal());
         let home = (&located.home.file, &located.stat);
         let known = (self.had_points, self.has_died);
-        let journal = opening.open_journal(name, home, *medium, known, superblock)?;
         let (is_fresh, len) = (verdict.is_fresh, verdict.lengths.len);
+        let journal = opening.open_journal(name, home, *medium, (known, is_fresh), superblock)?;
         let is_first = !is_fresh && superblock.durable.base().is_none();
         self.mapped.carried.undo.made_journal =
             journal.made.map(|there| opening.undo_making(name, there));
@@ -497,6 +494,10 @@ impl Recovered<'_> {
                 undo.marked = Some(Rollback::new(opening.platform, step));
             }
             is_marked = set_marker()?;
+        }
+        if verdict.is_fresh && !is_marked && !opening.is_kept_in_memory() {
+            // The sync of the mark would have made the new length durable.
+            home.sync_all().map_err(opening.io("sync", opening.path))?;
         }
         let says = (opening.durable_points(keeps, verdict.lengths.len), is_marked);
         let last = (superblock.clone(), session);
@@ -571,7 +572,11 @@ impl Mapped<'_> {
             policy: options.deploy,
             superblock,
             registrations: std::iter::once(located.registration).chain(registration).collect(),
-            companions,
+            // The folder is not held open: a close opens it again.
+            companions: match companions.reflection.folder() {
+                folder if planted!(FolderHeldOpen) => companions.within(folder),
+                folder => companions.within(&Arc::new(folder.closed())),
+            },
             cache_is_shared: located.opening.cache_is_shared,
             keeps_cuts: journal.is_some() || options.keeps_cuts,
             journal,

@@ -50,7 +50,7 @@ impl Pair<'_> {
         let Some((at, newest)) = found.run.last() else { return Ok(()) };
         let bytes = newest.encode(found.seed);
         self.platform
-            .write_durably((journal, None), FileId::Journal, &bytes, *at)
+            .write_durably(journal, FileId::Journal, &bytes, *at)
             .map_err(|e| Error::io_at("write", path, *at, e))
     }
 

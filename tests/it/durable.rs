@@ -9,7 +9,7 @@ use crate::common::{self, Ground, Rng, assert_same, read_all, reflections_in};
 use atomic_mmap::testing::marker::{self, Marker};
 use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::superblock::{Copy, Moment, Superblock};
-use atomic_mmap::testing::{PageIndex, REGION, Validity, call, layout};
+use atomic_mmap::testing::{FileId, PageIndex, REGION, Validity, call, layout};
 use atomic_mmap::{
     AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, Mismatch, OnMismatch,
     Survives,
@@ -592,6 +592,218 @@ fn the_journal_goes_round() {
     assert_same(&read_all(&found), &model, "at the end");
 }
 
+/// A pair with a journal that grows, and the bytes that it holds.
+struct Growing {
+    ground: Ground,
+    scratch: common::Scratch,
+    recorder: Recorder,
+    file: AtomicMappedFile,
+    model: Vec<u8>,
+    rounds: u64,
+}
+
+impl Growing {
+    const LEN: u64 = 64 << 10;
+    const FULL: u64 = 256 << 10;
+
+    fn new(ground: Ground) -> Growing {
+        let (scratch, recorder) = (ground.scratch(), Recorder::new());
+        // Without checkpoints in the background a journal of full length gets full, too.
+        recorder.hold_background();
+        let path = scratch.file("state.dat");
+        let options = Growing::options(&ground).create(true).len(Growing::LEN);
+        let file = options.open_recorded(&recorder, path).expect("open");
+        let model = vec![0; Growing::LEN as usize];
+        Growing { ground, scratch, recorder, file, model, rounds: 0 }
+    }
+
+    fn options(ground: &Ground) -> atomic_mmap::Options {
+        ground.options().journal_len(Growing::FULL)
+    }
+
+    fn journal_len(&self) -> u64 {
+        let journal = self.file.reflection_path().with_added_extension("journal");
+        fs::metadata(journal).expect("the journal").len()
+    }
+
+    /// Makes a point with a record of one block.
+    fn sync(&mut self) {
+        self.rounds += 1;
+        // In one page, so that no write needs space of its own.
+        let at = (self.rounds * 8 % PAGE) as usize;
+        let bytes = self.rounds.to_le_bytes();
+        self.file.write_at(&bytes, at as u64).expect("write");
+        self.model[at..at + 8].copy_from_slice(&bytes);
+        self.file.sync().expect("sync");
+    }
+
+    /// Makes points until the next one finds no room in the journal, which has 64 KiB.
+    fn fill_the_first_ring(&mut self) {
+        (0..14).for_each(|_| self.sync());
+        assert_eq!(self.journal_len(), 64 << 10, "so far there is room");
+    }
+
+    #[track_caller]
+    fn assert_restarts(&self, what: &str) {
+        let image = restarted(&self.ground, &self.scratch.file("state.dat"));
+        assert_same(&read_all(&image.open(&self.ground)), &self.model, what);
+    }
+}
+
+#[test]
+fn a_journal_doubles_when_a_point_finds_no_room_and_stays_within_its_limit() {
+    let Some(ground) = ground() else { return };
+    let mut pair = Growing::new(ground.clone());
+    pair.fill_the_first_ring();
+    let mut lens = vec![pair.journal_len()];
+    while *lens.last().expect("one") < Growing::FULL {
+        assert_eq!(pair.file.stats().checkpoints, 0, "a growth comes before a checkpoint");
+        assert!(pair.rounds < 100, "{lens:?}");
+        pair.sync();
+        if pair.journal_len() > lens[lens.len() - 1] {
+            lens.push(pair.journal_len());
+            pair.assert_restarts("just grown");
+        }
+    }
+    assert_eq!(lens, [64 << 10, 128 << 10, 256 << 10]);
+    (0..200).for_each(|_| pair.sync());
+    assert_eq!(pair.journal_len(), Growing::FULL);
+    assert!(pair.file.stats().checkpoints > 0, "{:?}", pair.file.stats());
+    pair.assert_restarts("gone round");
+    let Growing { file, scratch, .. } = pair;
+    let path = scratch.file("state.dat");
+    let journal = file.reflection_path().with_added_extension("journal");
+    file.close(CloseMode::Fast).expect("close");
+    for (limit, len) in [(Growing::FULL, Growing::FULL), (128 << 10, 128 << 10)] {
+        let file = ground.options().journal_len(limit).open(&path).expect("open again");
+        assert_eq!(fs::metadata(&journal).expect("the journal").len(), len);
+        file.close(CloseMode::Fast).expect("close");
+    }
+}
+
+/// One record of half the file needs a longer journal at once.
+#[test]
+fn a_journal_grows_for_a_record_that_takes_more_than_a_quarter_of_it() {
+    let Some(ground) = ground() else { return };
+    let mut pair = Growing::new(ground);
+    pair.file.write_at(&[7; 40 << 10], 3).expect("write");
+    pair.model[3..][..40 << 10].fill(7);
+    pair.file.sync().expect("sync");
+    assert_eq!(pair.journal_len(), Growing::FULL);
+    assert_eq!((pair.file.stats().journal_points, pair.file.stats().flush_points), (1, 0));
+    pair.assert_restarts("a long record");
+}
+
+/// Whatever fails of a growth, the journal stays short, and a checkpoint makes room.
+#[test]
+fn a_journal_that_cannot_grow_stays_short_and_no_point_fails() {
+    let Some(ground) = ground() else { return };
+    for (call, code) in [
+        (call::ALLOCATE, libc::ENOSPC),
+        (call::ALLOCATE, libc::EDQUOT),
+        (call::WRITE, libc::ENOSPC),
+        (call::WRITE, libc::EIO),
+    ] {
+        let mut pair = Growing::new(ground.clone());
+        pair.fill_the_first_ring();
+        pair.recorder.fail_from(call, 1, code);
+        (0..40).for_each(|_| pair.sync());
+        assert!(!pair.recorder.heal(), "{call} came up");
+        assert_eq!(pair.journal_len(), 64 << 10, "{call}");
+        assert!(pair.file.stats().checkpoints > 0, "{:?}", pair.file.stats());
+        pair.assert_restarts(call);
+        (0..20).for_each(|_| pair.sync());
+        assert!(pair.journal_len() > 64 << 10, "it grows once that is possible");
+        pair.assert_restarts("grown later");
+    }
+    let mut pair = Growing::new(ground);
+    pair.fill_the_first_ring();
+    pair.recorder.fail_next(call::SYNC_DATA, 1, libc::EIO);
+    pair.sync();
+    assert!(!pair.recorder.heal(), "the sync of the zeroes came up");
+    assert_eq!(pair.journal_len(), 64 << 10, "no record relies on them");
+    pair.assert_restarts("not synced");
+}
+
+/// The zeroes are durable before the first record that lies among them.
+#[test]
+fn a_journal_is_longer_durably_before_a_record_relies_on_it() {
+    if cfg!(atomic_mmap_portable) {
+        eprintln!("written and synced by two calls here: skipped");
+        return;
+    }
+    let Some(ground) = ground() else { return };
+    let mut pair = Growing::new(ground);
+    pair.fill_the_first_ring();
+    pair.recorder.take();
+    pair.sync();
+    let steps: Vec<What> = pair.recorder.take().into_iter().map(|event| event.what).collect();
+    let journal = FileId::Journal;
+    let place = |is: &dyn Fn(&What) -> bool| steps.iter().position(is).expect("a step");
+    let allocated = place(&|what| matches!(what, What::Allocate { file, .. } if *file == journal));
+    let written = place(&|what| matches!(what, What::Write { file, .. } if *file == journal));
+    let synced = place(&|what| matches!(what, What::Sync { file, .. } if *file == journal));
+    let record = place(&|what| matches!(what, What::WriteDurably { file, .. } if *file == journal));
+    assert!(allocated < written && written < synced && synced < record, "{steps:#?}");
+}
+
+/// A process crash or a loss of power at each step of a growth. The file holds the last point, or
+/// the one that was being made, and the journal is used again.
+#[test]
+fn a_growth_that_is_cut_off_loses_nothing() {
+    let Some(ground) = ground() else { return };
+    for steps in 1..9 {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        // It ends by itself, or is killed.
+        let output = common::child(CHILD, &steps.to_string(), &path).output().expect("a child");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(common::ran_its_test(&text) && !text.contains("panicked"), "{text}");
+        let round = |file: &AtomicMappedFile| file.load::<u64>(0).expect("load");
+        for image in [restarted(&ground, &path), died(&ground, &path)] {
+            let options = Growing::options(&ground);
+            let file = options.open(&image.home).expect("opens");
+            assert!((14..=15).contains(&round(&file)), "{} after {steps} steps", round(&file));
+            for n in 100..140u64 {
+                file.store(0, &n).expect("store");
+                file.sync().expect("sync");
+            }
+            let again = restarted(&ground, &image.home).open(&ground);
+            assert_eq!(round(&again), 139, "after {steps} steps");
+        }
+    }
+}
+
+const CHILD: &str = concat!(module_path!(), "::plays_the_child_if_it_is_one");
+
+/// Dies at a step of a sync with a record that needs a longer journal.
+#[test]
+fn plays_the_child_if_it_is_one() {
+    let Some((role, path)) = common::role() else { return };
+    let Some(ground) = ground() else { return };
+    let recorder = Recorder::new();
+    let options = Growing::options(&ground).create(true).len(Growing::LEN);
+    let file = options.open_recorded(&recorder, &path).expect("open");
+    for round in 1..=14u64 {
+        file.store(0, &round).expect("store");
+        file.sync().expect("sync");
+    }
+    file.store(0, &15u64).expect("store");
+    // Only the attempts at calls count here: no step of a growth stores to a mapping.
+    let nth: usize = role.parse().expect("a number");
+    let calls = [call::ALLOCATE, call::WRITE, call::SYNC_DATA, call::WRITE_DURABLY];
+    if let Some(call) = calls.get(nth - 1) {
+        // Stopped before the call: the rest of the growth is missing.
+        recorder.fail_from(call, 1, libc::EIO);
+        recorder.fail_from(call::SET_LEN, 1, libc::EIO);
+        let _fails_or_makes_a_checkpoint = file.sync();
+    } else {
+        recorder.kill_at(nth - calls.len(), atomic_mmap::testing::recorder::Death::Before);
+        let _dies_or_returns = file.sync();
+    }
+    common::crash();
+}
+
 #[test]
 fn a_pair_without_its_journal_is_refused_and_can_be_discarded() {
     let Some(ground) = ground() else { return };
@@ -784,9 +996,19 @@ fn a_failure_in_the_background_poisons_and_the_next_call_says_so() {
             _ => options.journal_len(4 << 20),
         };
         let file = options.open_recorded(&recorder, &path).expect("open");
-        recorder.fail_next(name, 1, libc::EIO);
         let mut model = vec![0; LEN as usize];
         let begin = Instant::now();
+        if name == call::SYNC_DATA {
+            // A shorter journal grows, and no checkpoint is made.
+            let journal = format!("{}.journal", file.reflection_path().display());
+            while fs::metadata(&journal).expect("the journal").len() < 4 << 20 {
+                file.write_at(&[0; 9000], 100).expect("write");
+                file.write_at(&[1; 9000], 100).expect("write");
+                file.sync().expect("sync");
+            }
+            model[100..9100].fill(1);
+        }
+        recorder.fail_next(name, 1, libc::EIO);
         // No test thread makes a record in the one case, or a checkpoint in the other.
         let error = loop {
             let n = (begin.elapsed().as_nanos() % 250) as u8 + 1;

@@ -4,7 +4,7 @@
 //! after each step leaves. They are right only if the steps come in this order, and each one is
 //! durable before the next.
 
-use crate::common::{Ground, Scratch, crash, media, role, run_child};
+use crate::common::{self, Ground, Scratch, crash, media, role, run_child};
 use atomic_mmap::testing::recorder::{Event, Recorder, What};
 use atomic_mmap::testing::{FileId, call, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Medium, OnMismatch};
@@ -67,6 +67,7 @@ impl Traced {
     /// Compares the steps with a table. The first character of a step limits it:
     ///
     /// - `!`: not in RAM.
+    /// - `.`: only in RAM.
     /// - `+`: only on persistent memory.
     /// - `=`: only in page cache.
     /// - `-`: not in page cache.
@@ -81,6 +82,7 @@ impl Traced {
                 b'+' => (medium == Medium::Dax).then_some(&step[1..]),
                 b'=' => (medium == Medium::PageCache).then_some(&step[1..]),
                 b'-' => (medium != Medium::PageCache).then_some(&step[1..]),
+                b'.' => (medium == Medium::Ram).then_some(&step[1..]),
                 b'*' if !self.keeps_marks => None,
                 b'*' if medium == Medium::Ram && step.contains("sync") => None,
                 b'*' => Some(&step[1..]),
@@ -100,11 +102,21 @@ fn step(event: Event) -> Option<String> {
         What::Sync { file, all: false } => format!("sync data of {file:?}"),
         What::SyncDir { .. } => "sync folder".into(),
         What::SetLen { file, .. } => format!("length of {file:?}"),
+        What::Write { file: FileId::Journal, offset: 0, bytes } if bytes.len() > PAGE as usize => {
+            "write zeroes".into()
+        }
+        What::Write { file: FileId::Journal, offset, .. } if offset < 2 * PAGE => {
+            "journal header, not durably".into()
+        }
         What::Write { offset: 0, bytes, .. } if bytes.len() > 512 => "write head".into(),
-        What::WriteDurably { file: FileId::Reflection, .. } => "floor, durably".into(),
-        What::Write { file: FileId::Reflection, offset, .. } => {
-            let copy = layout::SUPERBLOCKS.iter().position(|at| *at == offset);
-            format!("superblock {}", copy.expect("a copy"))
+        What::WriteDurably { file: FileId::Reflection, offset, .. }
+            if layout::FLOORS.contains(&offset) =>
+        {
+            "floor, durably".into()
+        }
+        What::Write { file: FileId::Reflection, offset, .. } => superblock(offset),
+        What::WriteDurably { file: FileId::Reflection, offset, .. } => {
+            format!("{}, durably", superblock(offset))
         }
         What::WriteDurably { offset, .. } if offset < 2 * PAGE => "journal header".into(),
         What::WriteDurably { .. } => "record".into(),
@@ -134,21 +146,23 @@ fn step(event: Event) -> Option<String> {
     Some(text)
 }
 
-const MAKING: [&str; 15] = [
+fn superblock(offset: u64) -> String {
+    let copy = layout::SUPERBLOCKS.iter().position(|at| *at == offset);
+    format!("superblock {}", copy.expect("a copy"))
+}
+
+const MAKING: [&str; 12] = [
     "length of Reflection",
     "write head",
-    "sync Reflection",
+    "!sync Reflection",
     "rename",
-    "sync Home",
-    "sync folder",
-    "sync folder",
-    // The journal, and the superblock that names it.
-    "=write head",
-    "=journal header",
+    "=write zeroes",
+    "=journal header, not durably",
     "=sync Journal",
-    "=sync folder",
+    // The names of all files, before the mark that says that there is a reflection file.
+    "!sync folder",
     "*mark",
-    "*sync Home",
+    "!sync Home",
     // Until here no part of the pair is valid.
     "superblock 0",
     "!sync data of Reflection",
@@ -160,6 +174,35 @@ fn a_pair_is_whole_and_named_before_it_is_marked_and_marked_before_it_is_in_use(
         let file = traced.open(OnMismatch::Refuse);
         let table: Vec<&str> = ["length of Home"].into_iter().chain(MAKING).collect();
         traced.assert_steps(&table, "making");
+        drop(file);
+    }
+}
+
+/// A session that keeps durable points begins on a pair that has kept none. The journal and its
+/// name are durable before the superblock that says that there is a journal.
+#[test]
+fn a_pair_that_gets_a_journal_later_says_so_when_the_journal_is_durable() {
+    for traced in Traced::on_each_medium() {
+        if traced.ground.medium != Medium::PageCache {
+            continue;
+        }
+        let options = common::options(Medium::Ram).create(true).len(LEN);
+        let file = options.open(traced.path()).expect("open");
+        file.close(CloseMode::Fast).expect("close");
+        let file = traced.open(OnMismatch::Refuse);
+        let table = [
+            "sync data of Reflection",
+            "write zeroes",
+            "journal header, not durably",
+            "sync Journal",
+            "sync folder",
+            // The durable words.
+            "sync Home",
+            "sync Reflection",
+            "superblock 0",
+            "sync data of Reflection",
+        ];
+        traced.assert_steps(&table, "a first journal");
         drop(file);
     }
 }
@@ -181,10 +224,7 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
             file.close(CloseMode::Fast).expect("close");
             let table = [
                 "drain",
-                // A durable point: the data of both files, the record, the floor that names it, and
-                // then the durable words.
-                "=sync data of Home",
-                "=sync data of Reflection",
+                // A durable point: the record, the floor that names it, and then the durable words.
                 "=journal header",
                 "=record",
                 "=floor, durably",
@@ -192,8 +232,8 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
                 "=word",
                 "!sync Home",
                 "!sync Reflection",
-                "superblock 1",
-                "!sync Reflection",
+                "!superblock 1, durably",
+                ".superblock 1",
                 "unlock",
                 "unlock",
             ];
@@ -221,8 +261,6 @@ fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off(
         file.close(CloseMode::Spatial).expect("close");
         let table = [
             "drain",
-            "=sync data of Home",
-            "=sync data of Reflection",
             // The first record of a session: from here on it may overwrite older records.
             "=journal header",
             "=record",
@@ -236,8 +274,8 @@ fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off(
             "word",
             "drain",
             "!sync Home",
-            "superblock 1",
-            "!sync Reflection",
+            "!superblock 1, durably",
+            ".superblock 1",
             "unmark",
             "!sync Home",
             // The journal is removed first.

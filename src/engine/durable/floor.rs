@@ -39,7 +39,7 @@ impl Engine {
             self.reflection.copy_in(at, &floor, Copying::Cached);
             return Ok(());
         }
-        let file = (self.reflection.file(), None);
+        let file = self.reflection.file();
         let written = self.platform.write_durably(file, FileId::Reflection, &floor, at);
         written.map_err(|e| Error::io_at(WRITE_A_POINT, self.reflection.path(), at, e))
     }

@@ -13,17 +13,17 @@
 use crate::error::{Error, Result, WRITE_A_POINT};
 use crate::format::journal::{BLOCK, HEADERS, Head, Header, JournalSeed};
 use crate::mutant::{planted, unless};
-use crate::platform::{File, FileId, Name, Platform};
+use crate::platform::{File, FileId, Platform};
 use crate::primitive::Mutex;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Smallest and largest length of a journal in bytes.
+/// Smallest and largest length of a journal in bytes. A new journal has the smallest one.
 pub(crate) const JOURNAL_LENS: RangeInclusive<u64> = 64 << 10..=1 << 30;
 
-/// Returns the length of a journal for which the caller asked `len` bytes.
+/// Returns the length up to which a journal grows by use, if the caller asked for `len` bytes.
 pub(crate) fn journal_len(len: u64) -> u64 {
     len.clamp(*JOURNAL_LENS.start(), *JOURNAL_LENS.end()).next_multiple_of(BLOCK as u64)
 }
@@ -31,10 +31,10 @@ pub(crate) fn journal_len(len: u64) -> u64 {
 /// The journal of one session.
 pub(crate) struct Journal {
     platform: Platform,
+    /// Open for writes past the page cache, where the system allows that.
     file: File,
-    /// The journal file opened for writes past the page cache, where the system allows that.
-    direct: Option<File>,
-    name: Name,
+    /// For messages.
+    path: PathBuf,
     seed: JournalSeed,
     /// The header that this session has yet to write, and its block. It says that the session may
     /// have written records. `None` once it is written.
@@ -46,6 +46,9 @@ pub(crate) struct Journal {
 
 /// Capacity in bytes above which the buffer is freed after a record.
 const KEPT_BUFFER: usize = 4 << 20;
+
+/// Most bytes that a growing journal writes in one call.
+const FILL: u64 = 1 << 20;
 
 /// The blocks of one record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +64,8 @@ struct Place {
 struct Ring {
     /// Number of blocks.
     all: u64,
+    /// Number of blocks up to which the ring grows by use.
+    most: u64,
     needed: VecDeque<Place>,
 }
 
@@ -84,9 +89,35 @@ impl Ring {
     /// Returns the number of blocks that a full record needs past the end of the ring. Returns 0 if
     /// there is room for it next to the newest record.
     fn missing(&self, blocks: u64) -> u64 {
-        let newest =
-            Ring { all: self.all, needed: self.needed.back().copied().into_iter().collect() };
+        let needed = self.needed.back().copied().into_iter().collect();
+        let newest = Ring { needed, ..*self };
         if newest.room(blocks).is_some() { 0 } else { blocks }
+    }
+
+    /// Returns the number of blocks of the longest record with slices.
+    fn longest(&self) -> u64 {
+        self.all / 4
+    }
+
+    /// Returns the number of blocks that a growth by use adds for a record of `blocks`. The ring
+    /// doubles until a quarter of it holds the record. Returns 0 if the ring has its full length,
+    /// or would still be too short for the record.
+    fn growth(&self, blocks: u64) -> u64 {
+        if planted!(JournalNotGrown) {
+            return 0;
+        }
+        let most = if planted!(JournalGrownPastLimit) { self.most * 4 } else { self.most };
+        let mut all = self.all;
+        loop {
+            // The headers count: a journal of 64 KiB grows to 128 KiB.
+            all = (all * 2 + HEADERS as u64).min(most);
+            if blocks <= all / 4 {
+                return all.saturating_sub(self.all);
+            }
+            if all >= most {
+                return 0;
+            }
+        }
     }
 
     fn taken(&self) -> u64 {
@@ -95,19 +126,19 @@ impl Ring {
 }
 
 impl Journal {
-    /// Makes a journal of `len` bytes without a record of this session. `header` is written to its
-    /// block before the first record.
+    /// Makes a journal of `len` bytes without a record of this session. It grows by use up to
+    /// `most` bytes. `header` is written to its block before the first record.
     pub fn new(
         platform: Platform,
-        (file, direct, len): (File, Option<File>, u64),
-        name: Name,
+        (file, len, most): (File, u64, u64),
+        path: PathBuf,
         seed: JournalSeed,
         header: (Header, usize),
     ) -> Self {
-        let all = (len / BLOCK as u64).saturating_sub(HEADERS as u64);
-        let ring = Mutex::new(Ring { all, needed: VecDeque::new() });
-        let (header, buffer) = (Mutex::new(Some(header)), Mutex::new(Vec::new()));
-        Journal { platform, file, direct, name, seed, header, ring, buffer }
+        let blocks = |len: u64| (len / BLOCK as u64).saturating_sub(HEADERS as u64);
+        let ring = Ring { all: blocks(len), most: blocks(most), needed: VecDeque::new() };
+        let (ring, buffer) = (Mutex::new(ring), Mutex::new(Vec::new()));
+        Journal { platform, file, path, seed, header: Mutex::new(Some(header)), ring, buffer }
     }
 
     /// Writes this session's header, unless it is written already. It says that records of earlier
@@ -117,11 +148,14 @@ impl Journal {
         let mut header = self.header.lock();
         if let Some((says, block)) = &*header {
             let at = (block * BLOCK) as u64;
+            let mut buffer = self.buffer.lock();
+            let bytes = aligned(&mut buffer, BLOCK);
+            bytes.copy_from_slice(&says.encode());
             // Durable before the first record, which may overwrite one of an earlier session.
             unless!(
                 JournalHeaderNotRenewed,
                 self.platform
-                    .write_durably((&self.file, None), FileId::Journal, &says.encode(), at)
+                    .write_durably(&self.file, FileId::Journal, bytes, at)
                     .map_err(self.io(WRITE_A_POINT, at))?
             );
         }
@@ -134,61 +168,95 @@ impl Journal {
         &self.file
     }
 
-    /// Returns the journal's name.
-    pub fn name(&self) -> &Name {
-        &self.name
+    /// Returns `true` if a record with slices, of `len` bytes, has room. Such a record takes at
+    /// most a quarter of the journal, so that one more always fits next to the newest one. The
+    /// journal grows first, if that is what makes room and its full length is not reached. On a
+    /// full disk it keeps its length, and a checkpoint makes room instead.
+    pub fn make_room(&self, len: u64) -> bool {
+        let blocks = len.div_ceil(BLOCK as u64);
+        let mut ring = self.ring.lock();
+        let has_room = |ring: &Ring| blocks <= ring.longest() && ring.room(blocks).is_some();
+        if !has_room(&ring) {
+            let growth = ring.growth(blocks);
+            let _a_checkpoint_makes_room_instead = self.grow(&mut ring, growth);
+        }
+        has_room(&ring)
     }
 
-    /// Returns the greatest length in bytes of a record with slices. One more such record always
-    /// fits next to the newest one.
-    pub fn longest(&self) -> u64 {
-        self.ring.lock().all / 4 * BLOCK as u64
+    /// Returns `true` if a record with slices, of `len` bytes, has room after a checkpoint.
+    pub fn fits(&self, len: u64) -> bool {
+        len.div_ceil(BLOCK as u64) <= self.ring.lock().longest()
     }
 
     /// Makes sure that a full record of `len` bytes has room once both files are synced. Only the
-    /// words of very many pages need this. The journal then grows, and keeps its length until it is
-    /// opened again.
+    /// words of very many pages need this. The journal then grows past its full length, and keeps
+    /// its length until it is opened again.
     ///
     /// # Errors
     /// [`Error::NoSpace`], or what the system says, or [`Error::TooLarge`]: nothing has happened.
     pub fn grow_for_base(&self, len: u64) -> Result<()> {
         let mut ring = self.ring.lock();
-        let missing = ring.missing(len.div_ceil(BLOCK as u64)) * BLOCK as u64;
-        if missing == 0 {
+        let missing = ring.missing(len.div_ceil(BLOCK as u64));
+        self.grow(&mut ring, missing)
+    }
+
+    /// Appends `blocks` of zeroes to the journal, durably. A record over written blocks changes
+    /// neither the file's length nor its extents, and costs one barrier.
+    ///
+    /// # Errors
+    /// As `grow_for_base`. The journal is then as it was.
+    fn grow(&self, ring: &mut Ring, blocks: u64) -> Result<()> {
+        if blocks == 0 {
             return Ok(());
         }
         let old = (ring.all + HEADERS as u64) * BLOCK as u64;
+        let end = old + blocks * BLOCK as u64;
         let limit = *JOURNAL_LENS.end();
-        if old + missing > limit {
-            return Err(Error::TooLarge {
-                path: self.path().to_owned(),
-                needed: old + missing,
-                limit,
-            });
+        if end > limit {
+            return Err(Error::TooLarge { path: self.path().to_owned(), needed: end, limit });
         }
         if planted!(JournalLongerBeforeAllocated) {
-            let longer = self.platform.set_file_len(&self.file, FileId::Journal, old + missing);
-            longer.map_err(self.io("change the length", old + missing))?;
+            let longer = self.platform.set_file_len(&self.file, FileId::Journal, end);
+            longer.map_err(self.io("change the length", end))?;
         }
-        // Allocating extends the file only as far as it succeeds, so the length never covers a
-        // hole. The next session would take a hole for room, and fail when a record is due.
-        let grown = self.platform.allocate(&self.file, FileId::Journal, None, old, missing);
-        grown.map_err(|source| {
+        if planted!(JournalLongerBeforeFilled) {
+            ring.all += blocks;
+        }
+        self.fill(old, end).inspect_err(|_| {
             // Gives back what was allocated. If that fails as well, the file has room without a
             // hole, which the next session uses.
             unless!(
                 JournalLongerBeforeAllocated,
                 drop(self.platform.set_file_len(&self.file, FileId::Journal, old))
             );
-            Error::io_of_range("allocate", self.path(), old, missing, source)
         })?;
-        ring.all += missing / BLOCK as u64;
+        unless!(JournalLongerBeforeFilled, ring.all += blocks);
         Ok(())
+    }
+
+    /// Extends the file from `old` to `end` by zeroes, durably.
+    fn fill(&self, old: u64, end: u64) -> Result<()> {
+        let failed =
+            |call| move |source| Error::io_of_range(call, self.path(), old, end - old, source);
+        let (file, id) = (&self.file, FileId::Journal);
+        // Allocating extends the file only as far as it succeeds, so the length never covers a
+        // hole. The next session would take a hole for room, and fail when a record is due.
+        let allocated = self.platform.allocate(file, id, None, old, end - old);
+        allocated.map_err(failed("allocate"))?;
+        let mut buffer = Vec::new();
+        let zeroes = aligned(&mut buffer, (end - old).min(FILL) as usize);
+        for at in (old..end).step_by(zeroes.len()) {
+            let piece = &zeroes[..(end - at).min(FILL) as usize];
+            self.platform.write_at(file, id, piece, at).map_err(failed("write"))?;
+        }
+        // Orders the zeroes and the longer file before the first record there. From then on a
+        // record costs one barrier of its own bytes.
+        self.platform.sync_data(file, id).map_err(failed("sync"))
     }
 
     /// Returns the journal's path, for messages.
     pub fn path(&self) -> &Path {
-        self.name.path()
+        &self.path
     }
 
     /// Returns the number of the newest record, or 0 if there is none.
@@ -196,15 +264,11 @@ impl Journal {
         self.ring.lock().needed.back().map_or(0, |place| place.number)
     }
 
-    /// Returns `true` if a checkpoint is due: more than half of the journal is in use.
+    /// Returns `true` if a checkpoint is due: the journal has its full length, and more than half
+    /// of it is in use. A shorter journal grows instead, once a record finds no room.
     pub fn is_half_full(&self) -> bool {
         let ring = self.ring.lock();
-        ring.taken() * 2 > ring.all
-    }
-
-    /// Returns `true` if a record of `len` bytes has room.
-    pub fn has_room(&self, len: u64) -> bool {
-        self.ring.lock().room(len.div_ceil(BLOCK as u64)).is_some()
+        ring.all >= ring.most && ring.taken() * 2 > ring.all
     }
 
     /// Writes the record after the newest one and waits until it is durable. The caller has made
@@ -236,7 +300,7 @@ impl Journal {
         unless!(
             RecordNotDurable,
             self.platform
-                .write_durably((&self.file, self.direct.as_ref()), FileId::Journal, bytes, at)
+                .write_durably(&self.file, FileId::Journal, bytes, at)
                 .map_err(self.io(WRITE_A_POINT, at))?
         );
         if buffer.capacity() > KEPT_BUFFER {
@@ -261,6 +325,15 @@ impl Journal {
     }
 }
 
+/// Returns `len` zeroes of the buffer, at an address that is a multiple of [`BLOCK`], so that they
+/// can be written past the page cache.
+fn aligned(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    buffer.clear();
+    buffer.resize(len + BLOCK, 0);
+    let start = buffer.as_ptr().addr().wrapping_neg() % BLOCK;
+    &mut buffer[start..start + len]
+}
+
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests {
     use super::*;
@@ -272,6 +345,7 @@ mod tests {
         let needed = places.iter().zip(1..);
         Ring {
             all: BLOCKS,
+            most: BLOCKS,
             needed: needed
                 .map(|(&(start, blocks), number)| Place { number, start, blocks })
                 .collect(),
@@ -296,6 +370,15 @@ mod tests {
         let ring = ring(&[(0, 900), (900, 40)]);
         // When the full record is written, all records but the newest are forgotten.
         assert_eq!((ring.missing(900), ring.missing(901)), (0, 901));
+    }
+
+    #[test]
+    fn a_ring_doubles_up_to_its_full_length_or_until_the_record_fits() {
+        let of = |all, most, blocks| Ring { all, most, ..Ring::default() }.growth(blocks);
+        // Journals of 64 KiB to 1 MiB, with two blocks of headers.
+        assert_eq!((of(14, 254, 1), of(30, 254, 1), of(200, 254, 1)), (16, 32, 54));
+        assert_eq!((of(14, 254, 20), of(14, 254, 63), of(14, 254, 64)), (112, 240, 0));
+        assert_eq!((of(254, 254, 1), of(14, 14, 1), of(400, 254, 1)), (0, 0, 0));
     }
 
     #[test]

@@ -176,11 +176,11 @@ impl Engine {
         let needed = record_len(cut.pages.len(), bytes / SLICE);
         let by_journal = !flush
             && bytes <= JOURNAL_AT_MOST
-            && needed <= journal.longest()
-            && (journal.has_room(needed) || {
-                self.checkpoint(lane, durable)?;
-                journal.has_room(needed)
-            });
+            && (journal.make_room(needed)
+                || journal.fits(needed) && {
+                    self.checkpoint(lane, durable)?;
+                    journal.make_room(needed)
+                });
         let mut changes: Vec<Change> = Vec::with_capacity(cut.pages.len());
         for page in &cut.pages {
             let slices = if by_journal { page.changed } else { Slices::NONE };

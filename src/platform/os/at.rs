@@ -3,7 +3,7 @@
 //! Owns: the calls on a `Name`. On Linux they go through the open folder, on other systems by the
 //! folder's path. No call follows a link that lies at the name itself.
 //!
-//! May import: `name`, `stat`, libc, std.
+//! May import: `name`, `stat`, libc, std, planted bugs.
 
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 pub use by_folder::*;
@@ -16,6 +16,7 @@ mod by_folder {
     use super::super::name::{Folder, Name};
     use super::super::stat::{self, FileStat};
     use super::super::{FileSystem, linux};
+    use crate::mutant::planted;
     use std::ffi::{CString, OsStr};
     use std::fs::{File, OpenOptions};
     use std::io;
@@ -30,7 +31,25 @@ mod by_folder {
         let path = std::fs::canonicalize(path)?;
         let mut how = OpenOptions::new();
         let open = how.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(&path)?;
-        Ok(Folder::new(path, Some(open)))
+        let told = open.metadata()?;
+        let identity = (told.dev(), told.ino());
+        Ok(Folder::new(path, Some(open)).known_as(identity))
+    }
+
+    /// Opens a folder again that was closed: at its path or, after it was renamed or moved, where
+    /// the file `inside` lies now. Fails with `NotFound` if it is at neither place.
+    pub fn reopen_folder(folder: &Folder, inside: &File) -> io::Result<Folder> {
+        let is_it = |found: &Folder| {
+            found.identity == folder.identity || planted!(ReopenedFolderNotCompared)
+        };
+        if let Ok(found) = open_folder(folder.path())
+            && is_it(&found)
+        {
+            return Ok(found);
+        }
+        let file = std::fs::read_link(format!("/proc/self/fd/{}", inside.as_raw_fd()))?;
+        let found = open_folder(file.parent().ok_or(io::ErrorKind::NotFound)?)?;
+        if is_it(&found) { Ok(found) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
     /// Returns the kind of file system that the folder is on.
@@ -110,11 +129,6 @@ mod by_folder {
         open_at(name.folder(), name.name(), access | create, how.mode)
     }
 
-    /// Opens a file for reading and writing past the page cache.
-    pub fn open_past_cache(name: &Name) -> io::Result<File> {
-        open_at(name.folder(), name.name(), libc::O_RDWR | libc::O_DIRECT, 0)
-    }
-
     /// Returns the metadata of what is at the name, which may be a link, or `None` if nothing is
     /// there.
     pub fn stat(name: &Name) -> io::Result<Option<FileStat>> {
@@ -187,6 +201,11 @@ mod by_path {
         }
     }
 
+    /// Returns the folder. Names are looked up by its path.
+    pub fn reopen_folder(folder: &Folder, _: &File) -> io::Result<Folder> {
+        Ok(folder.closed())
+    }
+
     /// Returns `Unknown`: the system does not tell.
     pub fn file_system(_: &Folder) -> io::Result<FileSystem> {
         Ok(FileSystem::from_magic(0))
@@ -222,11 +241,6 @@ mod by_path {
             options.mode(how.mode).custom_flags(libc::O_NOFOLLOW);
         }
         options.open(name.path())
-    }
-
-    /// Fails: there is no portable way.
-    pub fn open_past_cache(_: &Name) -> io::Result<File> {
-        Err(io::ErrorKind::InvalidInput.into())
     }
 
     /// Returns the metadata of what is at the name, which may be a link, or `None` if nothing is

@@ -148,6 +148,11 @@ pub fn write_durably(_: &File, _: &[u8], _: u64) -> io::Result<usize> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+/// Fails: there is no portable way.
+pub fn set_direct(_: &File, _: bool) -> io::Result<()> {
+    Err(io::ErrorKind::InvalidInput.into())
+}
+
 pub fn next_data(_: &File, _: u64) -> io::Result<Option<u64>> {
     Err(io::ErrorKind::Unsupported.into())
 }

@@ -23,6 +23,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+mod private;
+
+pub use private::map_private;
+
 const HUGE_PAGE: usize = 2 << 20;
 
 /// A mapping of a file, in address space of its own. Unmapped when dropped.
@@ -119,43 +123,6 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
         }
     }
     Err(io::ErrorKind::AddrInUse.into())
-}
-
-/// Maps `len` bytes privately: stores change memory of this process alone. The first bytes, up to
-/// the end of the page that holds the byte before `file_len`, are the file's. The others are zero,
-/// and so are all of them without a file. Both lengths are multiples of a page, or `file_len` is
-/// not.
-pub fn map_private(file: Option<(&File, usize)>, len: usize) -> io::Result<Mapping> {
-    let (access, flags) =
-        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_NORESERVE);
-    // SAFETY: the kernel chooses the range, and nothing was mapped there.
-    let base = unsafe {
-        libc::mmap(std::ptr::null_mut(), len, access, flags | libc::MAP_ANONYMOUS, -1, 0)
-    };
-    if base == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    let mapping = Mapping {
-        base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
-        len,
-        only_small_pages: AtomicBool::new(true),
-        #[cfg(feature = "recorder")]
-        is_simulated: false,
-    };
-    if let Some((file, file_len)) = file
-        && file_len > 0
-    {
-        let there = file_len.min(len);
-        // SAFETY: the range lies in the mapping that was just made, which is replaced there and
-        // which nothing uses yet. If the call fails, the range is unmapped with the rest of it.
-        let mapped = unsafe {
-            libc::mmap(base, there, access, flags | libc::MAP_FIXED, file.as_raw_fd(), 0)
-        };
-        if mapped == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(mapping)
 }
 
 /// Advises both the mapping and the file. The file is advised even if the mapping's advice fails.
@@ -498,6 +465,19 @@ pub fn write_durably(file: &File, buf: &[u8], offset: u64) -> io::Result<usize> 
     let put =
         unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, offset, libc::RWF_DSYNC) };
     usize::try_from(put).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sets or clears `O_DIRECT` of an open file. `InvalidInput` if the file system has no such way.
+pub fn set_direct(file: &File, is_direct: bool) -> io::Result<()> {
+    // SAFETY: the descriptor is open; the call takes nothing else of ours.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    checked(flags)?;
+    let set = if is_direct { flags | libc::O_DIRECT } else { flags & !libc::O_DIRECT };
+    if set == flags {
+        return Ok(());
+    }
+    // SAFETY: as above.
+    checked(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, set) })
 }
 
 pub fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {

@@ -1,8 +1,9 @@
 //! Names of files in an open folder.
 //!
 //! Owns: [`Folder`] and [`Name`]. A path is resolved once: links in it are followed, and from then
-//! on the resolved file does not depend on the current directory. On Linux the folder stays open,
-//! so that a name in it refers to one file even after the folder was renamed or moved.
+//! on the resolved file does not depend on the current directory. On Linux the folder is open
+//! while names in it are used, so that a name refers to one file even after the folder was renamed
+//! or moved. A folder that is not needed for long is closed, and found again by its identity.
 //!
 //! Invariant: a [`Name`] has one component; it never leads out of its folder.
 //!
@@ -27,12 +28,25 @@ pub struct Folder {
         expect(dead_code, reason = "always `None` here")
     )]
     pub(super) open: Option<File>,
+    /// Device and inode of the folder, by which it is found again. `None` as for `open`.
+    pub(super) identity: Option<(u64, u64)>,
 }
 
 impl Folder {
     /// Creates the folder at `path`, open where the system looks names up in open folders.
     pub(super) fn new(path: PathBuf, open: Option<File>) -> Folder {
-        Folder { path, open }
+        Folder { path, open, identity: None }
+    }
+
+    /// Returns this folder with its device and inode.
+    #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
+    pub(super) fn known_as(self, identity: (u64, u64)) -> Folder {
+        Folder { identity: Some(identity), ..self }
+    }
+
+    /// Returns this folder, closed. No name in it can be used before `Platform::reopen_folder`.
+    pub fn closed(&self) -> Folder {
+        Folder { path: self.path.clone(), open: None, identity: self.identity }
     }
 
     /// Returns the folder's path when it was opened, for messages.
@@ -71,6 +85,11 @@ impl Name {
     /// Returns the last component.
     pub fn name(&self) -> &OsStr {
         &self.name
+    }
+
+    /// Returns this name in another handle of its folder.
+    pub fn within(&self, folder: &Arc<Folder>) -> Name {
+        Name::new(folder, self.name.clone())
     }
 
     /// Returns the name followed by `.` and `suffix`, in this folder.

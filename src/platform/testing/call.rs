@@ -9,6 +9,8 @@
 pub const OPEN: &str = "open";
 /// Make another descriptor of an open file.
 pub const DUPLICATE: &str = "duplicate";
+/// Make writes bypass the page cache, or end that.
+pub const BYPASS_CACHE: &str = "bypass_cache";
 /// Take the lock on a file.
 pub const LOCK: &str = "lock";
 /// Release the lock on a file.
@@ -70,9 +72,10 @@ pub const BOOT_ID: &str = "boot_id";
 
 /// All names, for sweeps.
 #[cfg(feature = "recorder")]
-pub const ALL: [&str; 31] = [
+pub const ALL: [&str; 32] = [
     OPEN,
     DUPLICATE,
+    BYPASS_CACHE,
     LOCK,
     UNLOCK,
     MAP,

@@ -218,6 +218,12 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         JournalLongerBeforeAllocated => {
             by_any(&[EVERY_BLOCK, test("space", "a_journal_that_could_not_grow")])
         }
+        JournalLongerBeforeFilled => by(test("durable", "a_journal_that_cannot_grow")),
+        JournalNotGrown | JournalGrownPastLimit | JournalBornLong => {
+            by(test("durable", "a_journal_doubles"))
+        }
+        FolderHeldOpen => by(test("small", "each_of_many_files")),
+        ReopenedFolderNotCompared => by(test("world", "a_folder_that_is_renamed")),
         JournalHoleCountsAsRoom => by(test("space", "a_hole_in_a_journal_is_no_room")),
         NoSpaceOfAllocationOnly => by(test("space", "want_of_space_is_told_of_every_call")),
         PagesWordGivenBack => by_any(&[
@@ -306,7 +312,8 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         FailedSyncForgotten => by(test("durable", "a_failed_record_poisons")),
         RetryAfterFailedSync => by(test("faults", "failing_syncs_of_both_files")),
         FailedCheckpointForgotten => by(test("faults", "failures_in_the_background")),
-        JournalNotSynced | JournalFolderNotSynced => by(test("steps", "a_pair_is_whole_and_named")),
+        JournalNotSynced => by(test("steps", "a_pair_is_whole_and_named")),
+        JournalFolderNotSynced => by(test("steps", "a_pair_that_gets_a_journal_later")),
         PiecesBesideHoles => by(test("space", "a_full_disk_and_large_folios")),
         RecoverNotAllocated => by(test("allocation", "what_is_recovered_is_not_stored")),
         HolesUpToOldLength => by(test("regressions", "a_chunk_is_not_taken_for_allocated")),

@@ -72,6 +72,18 @@ impl Platform {
         opened.map(Arc::new)
     }
 
+    /// Opens a folder again that was closed. `inside` lies in the folder, and shows where it is if
+    /// it was renamed or moved.
+    pub fn reopen_folder(&self, folder: &Folder, inside: &File) -> io::Result<Arc<Folder>> {
+        let opened = attempt!(
+            self,
+            call::OPEN_FOLDER,
+            |_| at::reopen_folder(folder, inside.system()),
+            [_simulated => { let _ = inside; Ok(folder.closed()) }]
+        );
+        opened.map(Arc::new)
+    }
+
     /// Gives a new file the owner, the group and the permissions of the file `home` as far as the
     /// process may. `like` is the stat of `home`. Without a privilege a process cannot give a file
     /// away. No user but the creator gets more access to the file than to `home`.
@@ -84,20 +96,34 @@ impl Platform {
         )
     }
 
-    /// Opens an existing file once more, so that writes of whole blocks from aligned buffers bypass
-    /// the page cache. Returns `None` if that is not possible here.
-    pub fn open_past_cache(&self, name: &Name) -> io::Result<Option<File>> {
-        let opened = attempt!(
+    /// Makes writes to an open file bypass the page cache: writes of whole blocks, from aligned
+    /// buffers. Reads must be aligned as well. Returns `false` if that is not possible here.
+    pub fn bypass_cache(&self, file: &File) -> io::Result<bool> {
+        let set = attempt!(
             self,
-            call::OPEN,
-            |_| at::open_past_cache(name).map(File::System),
+            call::BYPASS_CACHE,
+            |_| sys::set_direct(file.system(), true),
             [_simulated => Err(ErrorKind::InvalidInput.into())]
         );
-        match opened {
-            Ok(file) => Ok(Some(file)),
+        match set {
+            Ok(()) => Ok(true),
             // The answer of file systems that cannot.
-            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(None),
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Ends what `bypass_cache` has begun. Changes nothing for any other file.
+    pub(super) fn use_cache(&self, file: &File) -> io::Result<()> {
+        match attempt!(
+            self,
+            call::BYPASS_CACHE,
+            |_| sys::set_direct(file.system(), false),
+            [_simulated => Ok(())]
+        ) {
+            // Where nothing can bypass the cache.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+            other => other,
         }
     }
 

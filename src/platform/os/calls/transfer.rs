@@ -14,13 +14,6 @@ use crate::platform::recorder::What;
 use crate::platform::{FileId, Platform, call};
 use std::io::{self, ErrorKind};
 
-/// Returns `true` if a write of the bytes to the offset can bypass the page cache.
-fn are_blocks(bytes: &[u8], offset: u64) -> bool {
-    const BLOCK: usize = 4096;
-    let (at, len) = (bytes.as_ptr().addr(), bytes.len());
-    (at | len).is_multiple_of(BLOCK) && offset.is_multiple_of(BLOCK as u64)
-}
-
 impl Platform {
     /// Makes the file's data durable (fdatasync), and the metadata that is needed to read them.
     pub fn sync_data(&self, file: &File, id: FileId) -> io::Result<()> {
@@ -70,8 +63,10 @@ impl Platform {
     }
 
     /// Writes the whole buffer to the file. After an error any part of it may have been written.
+    /// After `bypass_cache`, as `write_durably`.
     pub fn write_at(&self, file: &File, id: FileId, buf: &[u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
+        let mut may_bypass = true;
         while done < buf.len() {
             let rest = &buf[done..];
             let at = advance(offset, done)?;
@@ -89,39 +84,46 @@ impl Platform {
                     offset: at,
                     bytes: rest[..*put].to_vec(),
                 }
-            )?;
-            if put == 0 {
-                return Err(ErrorKind::WriteZero.into());
+            );
+            match put {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(put) => done += put,
+                Err(error) if may_bypass && error.kind() == ErrorKind::InvalidInput => {
+                    self.use_cache(file)?;
+                    may_bypass = false;
+                }
+                Err(error) => return Err(error),
             }
-            done += put;
         }
         Ok(())
     }
 
     /// Writes the whole buffer to the file and waits until it is durable: one barrier, which covers
-    /// only these bytes where the system can. Whole blocks are written through `direct`, if given.
-    /// After an error any part of the buffer may have been written.
+    /// only these bytes where the system can. After an error any part of the buffer may have been
+    /// written.
+    ///
+    /// After `bypass_cache` the write bypasses the page cache. If the device requires larger blocks
+    /// or another alignment, or a short write leaves less than a block, this write and all later
+    /// ones go through the cache.
     pub fn write_durably(
         &self,
-        (file, mut direct): (&File, Option<&File>),
+        file: &File,
         id: FileId,
         buf: &[u8],
         offset: u64,
     ) -> io::Result<()> {
         let mut done = 0;
+        let mut may_bypass = true;
         while done < buf.len() {
             let rest = &buf[done..];
             let at = advance(offset, done)?;
-            // After a short write the rest goes through the cache.
-            direct = direct.filter(|_| are_blocks(rest, at));
             let put = attempt!(
                 self,
                 call::WRITE_DURABLY,
                 |most: usize| {
                     let part = &rest[..most.min(rest.len())];
-                    let direct = direct.filter(|_| are_blocks(part, at));
                     allow_write(part, at)?;
-                    sys::write_durably(direct.unwrap_or(file).system(), part, at)
+                    sys::write_durably(file.system(), part, at)
                 },
                 [simulated => simulated.machine.write_durably(file.number(), rest, at)],
                 [id] |put: &usize| What::WriteDurably {
@@ -133,12 +135,13 @@ impl Platform {
             match put {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(put) => done += put,
-                // The device requires larger blocks, or another alignment.
-                Err(error) if direct.is_some() && error.kind() == ErrorKind::InvalidInput => {
-                    direct = None;
+                Err(error) if may_bypass && error.kind() == ErrorKind::InvalidInput => {
+                    self.use_cache(file)?;
+                    may_bypass = false;
                 }
                 // In two calls instead, which sync the whole file.
                 Err(error) if is_refused(&error) => {
+                    self.use_cache(file)?;
                     self.write_at(file, id, rest, at)?;
                     return self.sync_data(file, id);
                 }
