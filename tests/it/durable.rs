@@ -49,7 +49,7 @@ fn died(ground: &Ground, home: &Path) -> Restarted {
 fn copied(ground: &Ground, home: &Path, boot: Option<[u8; 16]>) -> Restarted {
     let scratch = ground.scratch();
     let copy = scratch.file("state.dat");
-    fs::copy(home, &copy).expect("copy");
+    common::copy_file(home, &copy);
     let reflection = reflections_in(home.parent().expect("a folder")).pop().expect("one");
     let stat = fs::metadata(&copy).expect("stat");
     let inode = std::os::unix::fs::MetadataExt::ino(&stat);
@@ -58,9 +58,9 @@ fn copied(ground: &Ground, home: &Path, boot: Option<[u8; 16]>) -> Restarted {
         Moment { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() }
     });
     let theirs = scratch.file(&format!(".atomic-mmap.{inode:x}"));
-    fs::copy(&reflection, &theirs).expect("copy");
+    common::copy_file(&reflection, &theirs);
     let journal = reflection.with_added_extension("journal");
-    fs::copy(&journal, theirs.with_added_extension("journal")).expect("copy");
+    common::copy_file(&journal, &theirs.with_added_extension("journal"));
     let file = fs::File::options().read(true).write(true).open(&theirs).expect("open");
     for at in layout::SUPERBLOCKS {
         let mut bytes = [0; 512];

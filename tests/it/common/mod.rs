@@ -359,6 +359,19 @@ fn data_of(path: &Path) -> Vec<(u64, Vec<u8>)> {
     pieces
 }
 
+/// Copies a file with its permissions, without its holes: a reflection file is mostly a hole.
+#[cfg(unix)]
+pub fn copy_file(from: &Path, to: &Path) {
+    use std::os::unix::fs::FileExt;
+    let stat = fs::metadata(from).expect("stat");
+    let copy = fs::File::create(to).expect("create");
+    copy.set_permissions(stat.permissions()).expect("permissions");
+    copy.set_len(stat.len()).expect("a length");
+    for (offset, bytes) in data_of(from) {
+        copy.write_all_at(&bytes, offset).expect("write");
+    }
+}
+
 /// Returns a child with its own mount namespace: its mounts end with it. Returns `None`, with a
 /// message, if this process lacks the right to do that.
 #[cfg(target_os = "linux")]

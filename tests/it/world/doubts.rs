@@ -29,11 +29,7 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).expect("list") {
         let path = entry.expect("an entry").path();
         let there = to.join(path.file_name().expect("a name"));
-        if path.is_dir() {
-            copy(&path, &there)
-        } else {
-            fs::copy(&path, &there).map(drop).expect("copy")
-        }
+        if path.is_dir() { copy(&path, &there) } else { common::copy_file(&path, &there) }
     }
 }
 

@@ -26,7 +26,7 @@ fn copy_all(from: &Path, to: &Path, keeps_attributes: bool) {
         if keeps_attributes {
             common::run(Command::new("cp").arg("-a").arg(&path).arg(to));
         } else {
-            fs::copy(&path, to.join(name)).expect("copy");
+            common::copy_file(&path, &to.join(name));
         }
     }
 }
