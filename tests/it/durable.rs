@@ -704,6 +704,9 @@ fn a_journal_that_cannot_grow_stays_short_and_no_point_fails() {
         (call::WRITE, libc::ENOSPC),
         (call::WRITE, libc::EIO),
     ] {
+        if cfg!(atomic_mmap_portable) && call == call::WRITE {
+            continue; // There a record is written by the same call.
+        }
         let mut pair = Growing::new(ground.clone());
         pair.fill_the_first_ring();
         pair.recorder.fail_from(call, 1, code);
@@ -715,6 +718,9 @@ fn a_journal_that_cannot_grow_stays_short_and_no_point_fails() {
         (0..20).for_each(|_| pair.sync());
         assert!(pair.journal_len() > 64 << 10, "it grows once that is possible");
         pair.assert_restarts("grown later");
+    }
+    if cfg!(atomic_mmap_portable) {
+        return; // There a record is synced by the same call.
     }
     let mut pair = Growing::new(ground);
     pair.fill_the_first_ring();
