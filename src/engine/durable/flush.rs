@@ -22,12 +22,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// A future that waits for a durable point.
-#[derive(Default)]
 pub(crate) struct Waiter {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     /// The task that is woken by the result.
     waker: Option<Waker>,

@@ -80,7 +80,7 @@ impl Durable {
             rest_is_zero: AtomicBool::new(planted!(OpenedRestKnown)),
             turns: Mutex::new(Turns::default()),
             turn_is_over: Condvar::new(),
-            waiters: Waiters::default(),
+            waiters: Waiters::new(Vec::new()),
             floor: Mutex::new(Raised::default()),
             is_overdue: AtomicBool::new(false),
             why_overdue: Mutex::new(None),
