@@ -11,17 +11,16 @@
 
 mod scratch;
 
-use atomic_mmap::zerocopy::{FromBytes, Immutable, IntoBytes};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Log, Roots, Transaction};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Log, Roots, Transaction, record};
 use std::path::Path;
 
-/// The values that Raft calls `currentTerm` and `votedFor`. A new node has zeros: no vote.
-#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, PartialEq, Debug)]
-#[zerocopy(crate = "atomic_mmap::zerocopy")]
-#[repr(C)]
-struct Vote {
-    term: u64,
-    voted_for: u64,
+record! {
+    /// The values that Raft calls `currentTerm` and `votedFor`. A new node has zeros: no vote.
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    struct Vote {
+        term: u64,
+        voted_for: u64,
+    }
 }
 
 #[derive(Clone, PartialEq, Debug)]

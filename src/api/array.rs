@@ -170,8 +170,10 @@ impl<T: Record, F: Borrow<AtomicMappedFile>> Array<T, F> {
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let mut bytes = Vec::new();
         let mut values = Vec::new();
-        self.reserve(&mut bytes, self.count.saturating_mul(size_of::<T>() as u64))?;
-        self.reserve(&mut values, self.count)?;
+        self.file()
+            .engine()
+            .reserve(&mut bytes, self.count.saturating_mul(size_of::<T>() as u64))?;
+        self.file().engine().reserve(&mut values, self.count)?;
         bytes.resize(self.count as usize * size_of::<T>(), 0);
         self.file().read_at(&mut bytes, self.offset)?;
         for index in 0..self.count {
@@ -218,15 +220,6 @@ impl<T: Record, F: Borrow<AtomicMappedFile>> Array<T, F> {
         let size = size_of::<T>();
         let value = T::try_read_from_bytes(&bytes[nth as usize * size..][..size]);
         value.map_err(|_| invalid::<T>(self.file(), self.offset + index * size as u64))
-    }
-
-    fn reserve<V>(&self, vec: &mut Vec<V>, len: u64) -> Result<()> {
-        let out_of_memory = || {
-            let source = std::io::ErrorKind::OutOfMemory.into();
-            Error::io("allocate memory for values", self.file().path(), source)
-        };
-        let len = usize::try_from(len).map_err(|_| out_of_memory())?;
-        vec.try_reserve_exact(len).map_err(|_| out_of_memory())
     }
 }
 

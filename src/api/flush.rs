@@ -88,9 +88,9 @@ impl AtomicMappedFile {
 /// is finished.
 ///
 /// # Errors
-/// Its output is an error for the reasons of [`AtomicMappedFile::sync`]. It is then unknown, or
-/// known by [`Error::NoSpace`](crate::Error::NoSpace) and
-/// [`Error::TooLarge`](crate::Error::TooLarge) not to be so, that the operations are durable.
+/// Its output has the errors of [`AtomicMappedFile::sync`]. After
+/// [`Error::NoSpace`](crate::Error::NoSpace) or [`Error::TooLarge`](crate::Error::TooLarge) the
+/// operations are not durable. After any other error it is unknown whether they are.
 ///
 /// Where the system cannot start a thread, the first poll makes the durable point itself, and
 /// blocks for that long.

@@ -51,13 +51,10 @@ impl<'a> View<'a> {
         if !range.is_empty() && engine.pin(range.clone())? {
             return Ok(View { file, range, bytes: Bytes::Mapped });
         }
-        let len = (range.end - range.start) as usize;
+        let len = range.end - range.start;
         let mut copy = Vec::new();
-        copy.try_reserve_exact(len).map_err(|_| {
-            let source = std::io::ErrorKind::OutOfMemory.into();
-            crate::Error::io("allocate memory for a view", engine.home.path(), source)
-        })?;
-        copy.resize(len, 0);
+        engine.reserve(&mut copy, len)?;
+        copy.resize(len as usize, 0);
         engine.read(&mut copy, range.start)?;
         Ok(View { file, range, bytes: Bytes::Copied(copy) })
     }
@@ -131,7 +128,9 @@ impl<'a> View<'a> {
     /// # Errors
     /// Those of [`read_at`](Self::read_at).
     pub fn to_vec(&self) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.len()];
+        let mut bytes = Vec::new();
+        self.file.engine().reserve(&mut bytes, self.len() as u64)?;
+        bytes.resize(self.len(), 0);
         self.read_at(&mut bytes, 0)?;
         Ok(bytes)
     }

@@ -10,13 +10,13 @@
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StructureError {
-    /// The bytes are not zero, and not what this crate writes there.
+    /// The bytes are not zero, and this crate has not written them.
     #[error(
         "{expected} was expected, and there are other bytes; name the right file and offset, or use \
          a file of zeros"
     )]
     Foreign {
-        /// What was expected.
+        /// The structure that was expected.
         expected: &'static str,
     },
     /// A newer version of this crate has written the bytes.
@@ -29,7 +29,7 @@ pub enum StructureError {
     /// changed them.
     #[error("damaged: {what}; restore the file from a backup")]
     Damaged {
-        /// What is wrong.
+        /// The contradiction.
         what: &'static str,
     },
     /// The name belongs to something of another type.
@@ -40,9 +40,9 @@ pub enum StructureError {
     WrongType {
         /// The name.
         name: String,
-        /// What the file holds.
+        /// The type that the file holds.
         found: String,
-        /// What the caller has asked for.
+        /// The type that the caller has asked for.
         expected: String,
     },
     /// The name is empty, or too long.
@@ -59,9 +59,9 @@ pub enum StructureError {
          the limit if it is yours"
     )]
     Full {
-        /// What `needed` and `limit` count.
+        /// The unit of `needed` and `limit`.
         what: &'static str,
-        /// How much the call needed.
+        /// The amount that the call needed.
         needed: u64,
         /// The most that there can be.
         limit: u64,

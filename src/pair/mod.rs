@@ -264,6 +264,17 @@ impl Pair {
         Ok(())
     }
 
+    /// Makes room for exactly `len` more values. A lack of memory is an error, and does not end the
+    /// process: the length comes from the file.
+    pub fn reserve<T>(&self, to: &mut Vec<T>, len: u64) -> Result<()> {
+        let has_room = usize::try_from(len).is_ok_and(|len| to.try_reserve_exact(len).is_ok());
+        if has_room {
+            return Ok(());
+        }
+        let source = std::io::ErrorKind::OutOfMemory.into();
+        Err(Error::io("allocate memory", self.home.path(), source))
+    }
+
     /// Poisons the handle: no operation may begin any more, for good.
     pub(crate) fn poison(&self, cause: &Error) {
         let _first_cause_stays = self.poisoned.set(cause.as_cause());

@@ -71,7 +71,8 @@ pub(super) fn allocate(
     let last = used.last().map_or(directory.at, |last| last.end);
     let (start, end, _) =
         best.or_else(|| fits(last..u64::MAX)).ok_or_else(|| overflow(tx.file()))?;
-    // Outside the transaction, which is safe: bytes past the last extent are unused.
+    // Outside the transaction, which is safe: bytes past the last extent are unused. Inside, each
+    // conflict would undo the growth: see `docs/decisions/structures.md`.
     grow(tx.file(), end)?;
     Ok(start)
 }

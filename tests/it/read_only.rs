@@ -61,6 +61,13 @@ fn options(ground: &Ground) -> Options {
     ground.options().create(true).len(LEN).deploy(DeployPolicy::Manual)
 }
 
+/// Makes a pair that was closed fast, with bytes in both files.
+fn make_closed_fast(ground: &Ground, path: &Path) {
+    let file = options(ground).open(path).expect("open");
+    file.write_at(&[3; 100], 5000).expect("write");
+    file.close(CloseMode::Fast).expect("close");
+}
+
 #[test]
 fn a_reader_finds_what_the_next_writer_finds() {
     for ground in media() {
@@ -124,9 +131,7 @@ fn a_reader_changes_nothing_whatever_it_calls() {
     for ground in media() {
         let scratch = ground.scratch();
         let path = scratch.file("state.dat");
-        let file = options(&ground).open(&path).expect("open");
-        file.write_at(&[3; 100], 5000).expect("write");
-        file.close(CloseMode::Fast).expect("close");
+        make_closed_fast(&ground, &path);
         let before = Snapshot::of(scratch.path());
         // These have no effect: a reader has nothing to do.
         let options = reader().len(2 * LEN).durability(Durability::EveryWrite);
@@ -240,9 +245,7 @@ fn discard_reads_the_home_file_and_removes_nothing() {
     for ground in media() {
         let scratch = ground.scratch();
         let path = scratch.file("state.dat");
-        let file = options(&ground).open(&path).expect("open");
-        file.write_at(&[3; 100], 5000).expect("write");
-        file.close(CloseMode::Fast).expect("close");
+        make_closed_fast(&ground, &path);
         let mut home = fs::read(&path).expect("read");
         home[100] = 9;
         fs::write(&path, &home).expect("another program");

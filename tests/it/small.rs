@@ -103,7 +103,7 @@ fn each_of_many_files_takes_few_descriptors_few_mappings_and_no_thread() {
 
 /// Takes a few seconds in memory, and a minute or more on a disk.
 #[test]
-#[ignore = "takes a minute: `cargo test --test it -- --ignored ten_thousand`"]
+#[ignore = "takes minutes: lab/long files"]
 fn ten_thousand_files_are_open_in_one_process() {
     for ground in media() {
         open_many_in_a_child(&ground, 10_000);

@@ -65,9 +65,11 @@ impl Served<'_> {
 }
 
 impl Drop for Served<'_> {
-    /// Dropped with waiters by a panic only.
+    /// A panic drops it before the waiters have a result.
     fn drop(&mut self) {
-        self.resolve(&Err(self.engine.why_no_point()));
+        if !self.waiters.is_empty() {
+            self.resolve(&Err(self.engine.why_no_point()));
+        }
     }
 }
 

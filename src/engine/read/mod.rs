@@ -117,7 +117,7 @@ impl Engine {
         let mut backoff = Backoff::new();
         for _ in 0..ATTEMPTS {
             let len = self.len_now();
-            bytes.resize(len as usize, 0);
+            self.resize_buffer(&mut bytes, len)?;
             self.ask_ahead(0, bytes.len());
             let lane = self.lane_fenced();
             match self.try_read(&lane, &mut bytes, 0, true) {
@@ -136,9 +136,15 @@ impl Engine {
         // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
         let lane = self.lane();
         let _same_length = self.resizing.read();
-        bytes.resize(self.len() as usize, 0);
+        self.resize_buffer(&mut bytes, self.len())?;
         self.read_locked(&lane, &mut bytes, 0)?;
         Ok(bytes)
+    }
+
+    fn resize_buffer(&self, bytes: &mut Vec<u8>, len: u64) -> Result<()> {
+        self.reserve(bytes, len.saturating_sub(bytes.len() as u64))?;
+        bytes.resize(len as usize, 0);
+        Ok(())
     }
 
     /// Does what follows a successful read: counts it, and deploys or stamps pages. `lane` is given

@@ -4,11 +4,11 @@
 //! growth and for a shrink that write no bytes. If the operation also writes, a redo record commits
 //! the length with the bytes (`commit::redo`). `write::length` has the steps in their order.
 //!
-//! What lies past the length is invisible, so a growth can prepare it before and a shrink can clean
-//! it up after, without being atomic. The high-water word says how far there is something to clean
-//! up: past `max(length, high-water mark)` every word and every home byte is zero. A crash in
-//! between leaves the mark above the length. Then the next open, or the next change of the length,
-//! cleans up.
+//! Bytes and words past the length are invisible. So a growth can prepare them before and a shrink
+//! can clean them up after, without being atomic. The high-water word says how far there is
+//! something to clean up: past `max(length, high-water mark)` every word and every home byte is
+//! zero. A crash in between leaves the mark above the length. Then the next open cleans up, or the
+//! next change of the length.
 //!
 //! May import `durable`, `plan`, `pair`, and what lies below them.
 

@@ -28,9 +28,9 @@ use std::cmp;
 pub(in crate::engine) struct Resize<'a> {
     /// The new length, in bytes.
     pub len: u64,
-    /// What it writes, sorted, and within the new length.
+    /// The bytes that it writes, sorted, and within the new length.
     pub segments: &'a [Segment<'a>],
-    /// What its transaction has read.
+    /// The reads of its transaction.
     pub read_set: &'a ReadSet,
 }
 

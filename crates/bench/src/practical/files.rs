@@ -1,4 +1,4 @@
-//! What files cost by being there: the disk space of a small one, and many that are open.
+//! The disk space of a small file, and the number of files that a process can have open.
 
 use crate::ratios::Found;
 use crate::scratch::Scratch;
