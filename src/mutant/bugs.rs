@@ -408,6 +408,7 @@ mutants! {
         CompanionNotOwned "companion-not-owned": "companions stay owned by the process that made them, which may be the administrator's",
     }
     "recovery/mod.rs" {
+        DiscardedLogApplied "discarded-log-applied": "the log of a discarded pair is applied to the file that was kept",
         FolderHeldOpen "folder-held-open": "the folder of the companions stays open while a file is open",
         TrustedWordsKept "trusted-words-kept": "the durable words of a trusted pair are not checked",
         NotRecovered "not-recovered": "a pair that was in use is not recovered",

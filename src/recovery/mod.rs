@@ -137,6 +137,10 @@ impl<'a> Located<'a> {
             }
             decision = decide(&look);
         }
+        if decision != Decision::Recover && !planted!(DiscardedLogApplied) {
+            // The records name pages of a pair that does not count.
+            entries = None;
+        }
         if let Decision::Refuse(why) = decision {
             return Err(opening.mismatch(look.companions.reflection.path(), why));
         }
@@ -148,6 +152,7 @@ impl<'a> Located<'a> {
             look.lengths = Lengths { len, high_water: len.max(stat.len) };
         }
         if is_fresh {
+            look.is_restored = false;
             let len = if stat.len == 0 { options.len } else { stat.len };
             look.lengths = Lengths { len, high_water: len };
         }
