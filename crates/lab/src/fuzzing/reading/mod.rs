@@ -64,6 +64,8 @@ pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcom
         uuid = Some(superblock.uuid);
     }
     let owner = uuid.map_or(Whose::Nobodys, |uuid| journal_owner(pair.journal.as_ref(), &uuid));
+    // A file that is no journal may be another program's.
+    let may_be_anothers = matches!(owner, Whose::Anothers | Whose::Unknown);
     let keeps = how.keeps(around);
     let plain = || {
         if !fits(stat.len, how) {
@@ -72,7 +74,7 @@ pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcom
         let mut gone = gone.clone();
         match &chosen {
             Some(Chosen { name, .. }) => {
-                if owner != Whose::Anothers {
+                if !may_be_anothers {
                     gone.push(journal_of(name));
                 } else if !around.has_free_name(&stat.identity) {
                     return Outcome::Refused(Mismatch::Foreign);
@@ -90,11 +92,11 @@ pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcom
         let Some(Chosen { name, superblock }) = &chosen else { return plain() };
         let mut gone = gone.clone();
         if keeps {
-            if matches!(owner, Whose::Anothers | Whose::Unknown) {
+            if may_be_anothers {
                 return Outcome::JournalOfAnother;
             }
             gone.push(journal_of(name));
-        } else if (1..=2).contains(&superblock.durable) && owner != Whose::Anothers {
+        } else if (1..=2).contains(&superblock.durable) && !may_be_anothers {
             gone.push(journal_of(name));
         }
         Outcome::Opened(bytes, gone)
