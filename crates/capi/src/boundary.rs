@@ -1,0 +1,158 @@
+//! The way of each call across the boundary: errors become numbers, and panics end here.
+//!
+//! Invariant: `call` is the only way in. So a panic never unwinds into C, and the last error is
+//! that of the thread's latest failed call.
+
+use crate::code::{self, ATO_EPANIC};
+use atomic_mmap::{AtomicMappedFile, Error};
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The reason why a call failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: c_int,
+    text: String,
+}
+
+impl Failure {
+    /// Returns the failure of a call with a wrong argument.
+    pub(crate) fn argument(text: impl Into<String>) -> Failure {
+        Failure::new(libc::EINVAL, text)
+    }
+
+    /// Returns a failure with a number of the system.
+    pub(crate) fn new(errno: c_int, text: impl Into<String>) -> Failure {
+        Failure { code: -errno, text: text.into() }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure { code: code::of(&error), text: error.to_string() }
+    }
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// Runs the body of a call. Returns 0, or the number of the failure.
+pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
+    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return 0,
+        Ok(Err(failure)) => failure,
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+                .unwrap_or_default();
+            let text = format!("panic in atomic-mmap: {text}; close the file");
+            // The payload of a panic may panic itself when it is dropped.
+            std::mem::forget(panic);
+            Failure { code: ATO_EPANIC, text }
+        }
+    };
+    let text = CString::new(failure.text.replace('\0', "?")).unwrap_or_default();
+    // A thread that ends may have dropped its text already.
+    let _no_text = LAST.try_with(|last| *last.borrow_mut() = text);
+    failure.code
+}
+
+/// Returns the message of the latest call of this thread that failed: what failed, where, and what
+/// the caller can do. Empty if none has failed. Never NULL. Valid until the next failed call of the
+/// thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn ato_last_error() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// An open file. Made by `ato_open` or `ato_mmap`. Any number of threads may use it at once.
+pub struct ato_file {
+    pub(crate) shared: Arc<Shared>,
+    /// `true` if a mapping owns the handle.
+    pub(crate) is_mapped: bool,
+}
+
+/// The part of a handle that its transactions share.
+pub(crate) struct Shared {
+    file: AtomicMappedFile,
+    /// `true` after a panic in a call on this file.
+    has_panicked: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(file: AtomicMappedFile) -> Arc<Shared> {
+        Arc::new(Shared { file, has_panicked: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn file(&self) -> &AtomicMappedFile {
+        &self.file
+    }
+
+    pub(crate) fn into_file(self) -> AtomicMappedFile {
+        self.file
+    }
+
+    /// Runs a call on the file. A panic in it ends the use of the file.
+    pub(crate) fn with<R>(&self, body: impl FnOnce(&AtomicMappedFile) -> Result<R>) -> Result<R> {
+        if self.has_panicked.load(Ordering::Relaxed) {
+            let text = format!(
+                "{}: a call on it has panicked; close the file",
+                self.file.path().display()
+            );
+            return Err(Failure { code: ATO_EPANIC, text });
+        }
+        let guard = OnPanic(&self.has_panicked);
+        let result = body(&self.file);
+        std::mem::forget(guard);
+        result
+    }
+}
+
+/// Notes a panic when it is dropped.
+struct OnPanic<'a>(&'a AtomicBool);
+
+impl Drop for OnPanic<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    fn last() -> String {
+        // SAFETY: the text is valid until this thread's next failed call.
+        unsafe { CStr::from_ptr(ato_last_error()) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn a_panic_becomes_a_number_and_ends_the_use_of_the_file() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = AtomicMappedFile::create(dir.path().join("f"), 4096).expect("a file");
+        let shared = Shared::new(file);
+        let panics = || shared.with(|_| -> Result<()> { panic!("on purpose") });
+        assert_eq!(call(panics), ATO_EPANIC);
+        assert!(last().contains("on purpose"), "{}", last());
+        assert_eq!(call(|| shared.with(|_| Ok(()))), ATO_EPANIC);
+        assert!(last().contains("close the file"), "{}", last());
+    }
+
+    #[test]
+    fn each_thread_has_its_own_last_error() {
+        assert_eq!(call(|| Err(Failure::argument("here\0and there"))), -libc::EINVAL);
+        std::thread::spawn(|| assert_eq!(last(), "")).join().expect("no panic");
+        assert_eq!(last(), "here?and there");
+        assert_eq!(call(|| Ok(())), 0);
+        assert_eq!(last(), "here?and there");
+    }
+}

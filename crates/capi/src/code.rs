@@ -1,0 +1,89 @@
+//! The numbers of errors: a negative `errno` where one fits, else a number of this interface.
+//!
+//! Invariant: a number is never given another meaning, and never used again.
+
+use atomic_mmap::Error;
+use std::ffi::c_int;
+
+/// A panic in the library, which is a bug in it. The file must be closed.
+pub const ATO_EPANIC: c_int = -10000;
+/// The handle was made by a parent process. A child opens the file anew.
+pub const ATO_EFORKED: c_int = -10001;
+/// A sync or a write-back failed before. Close the file and open it again: it holds the last
+/// durable point, or a later one.
+pub const ATO_EPOISONED: c_int = -10002;
+/// The durable points of `sync_every_ms` fail, so nothing was written. Remove the cause, and call
+/// `ato_sync`.
+pub const ATO_EOVERDUE: c_int = -10003;
+/// The file and its companions do not match. Nothing was changed.
+pub const ATO_EMISMATCH: c_int = -10004;
+/// An error of a kind that this version of the interface does not know.
+pub const ATO_EOTHER: c_int = -10005;
+
+/// Returns the number of an error.
+pub(crate) fn of(error: &Error) -> c_int {
+    let errno = match error {
+        Error::PastEnd { .. }
+        | Error::Reversed { .. }
+        | Error::Overflow { .. }
+        | Error::OutOfBounds { .. } => libc::ERANGE,
+        Error::NoSpace { source, .. } => source.raw_os_error().unwrap_or(libc::ENOSPC),
+        Error::TooLarge { .. } => libc::E2BIG,
+        Error::TooLong { .. } => libc::EFBIG,
+        Error::Conflict { .. } => libc::EAGAIN,
+        Error::SelfConflict { .. } => libc::EDEADLK,
+        Error::ReadOnly { .. } => libc::EROFS,
+        Error::Pinned { .. } | Error::Busy { .. } => libc::EBUSY,
+        Error::NoAddressSpace { .. } => libc::ENOMEM,
+        Error::DanglingLink { .. } => libc::ENOENT,
+        Error::NotRegular { .. } => libc::EINVAL,
+        Error::UnsupportedFileSystem { .. } | Error::UnsupportedMedium { .. } => libc::ENOTSUP,
+        Error::Untrusted { .. } => libc::EPERM,
+        Error::MountedAlone { .. } => libc::EXDEV,
+        Error::Io { source, .. }
+        | Error::NoThread { source, .. }
+        | Error::NotWritable { source, .. }
+        | Error::FolderNotWritable { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        Error::Forked { .. } => return ATO_EFORKED,
+        Error::Poisoned { .. } => return ATO_EPOISONED,
+        Error::Overdue { .. } => return ATO_EOVERDUE,
+        Error::Mismatch { .. } => return ATO_EMISMATCH,
+        _ => return ATO_EOTHER,
+    };
+    -errno
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::path::PathBuf;
+
+    /// Programs are compiled with these numbers.
+    #[test]
+    fn the_numbers_stay() {
+        let own = [ATO_EPANIC, ATO_EFORKED, ATO_EPOISONED, ATO_EOVERDUE, ATO_EMISMATCH, ATO_EOTHER];
+        assert_eq!(own, [-10000, -10001, -10002, -10003, -10004, -10005]);
+        let path = PathBuf::from("/f");
+        let source = || io::Error::from_raw_os_error(libc::EDQUOT).into();
+        let (offset, len, file_len) = (0, 1, 0);
+        let expected = [
+            (Error::PastEnd { path: path.clone(), offset, len, file_len }, -libc::ERANGE),
+            (Error::Reversed { path: path.clone(), start: 1, end: 0 }, -libc::ERANGE),
+            (Error::NoSpace { path: path.clone(), offset, len, source: source() }, -libc::EDQUOT),
+            (Error::TooLarge { path: path.clone(), needed: 1, limit: 0 }, -libc::E2BIG),
+            (Error::TooLong { path: path.clone(), len, max_len: 0 }, -libc::EFBIG),
+            (Error::Conflict { path: path.clone() }, -libc::EAGAIN),
+            (Error::ReadOnly { path: path.clone() }, -libc::EROFS),
+            (Error::Pinned { path: path.clone(), len }, -libc::EBUSY),
+            (Error::Busy { path: path.clone(), in_this_process: true }, -libc::EBUSY),
+            (Error::NotWritable { path: path.clone(), source: source() }, -libc::EDQUOT),
+            (Error::Forked { path: path.clone() }, ATO_EFORKED),
+            (Error::Poisoned { path: path.clone(), cause: String::new() }, ATO_EPOISONED),
+            (Error::Overdue { path, cause: String::new() }, ATO_EOVERDUE),
+        ];
+        for (error, number) in expected {
+            assert_eq!(of(&error), number, "{error}");
+        }
+    }
+}

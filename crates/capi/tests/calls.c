@@ -1,0 +1,215 @@
+/* Every call, and what it answers to wrong arguments. Run by interface.rs. */
+#include <atomic_mmap.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Programs are compiled with these sizes. */
+_Static_assert(sizeof(ato_options) == 80, "ato_options");
+_Static_assert(sizeof(ato_part) == 24, "ato_part");
+_Static_assert(sizeof(ato_stats) == 24 * 8, "ato_stats");
+
+#define CHECK(is_right)                                                                            \
+    do {                                                                                           \
+        if (!(is_right)) {                                                                         \
+            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #is_right, ato_last_error());          \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+#define SAYS(text) CHECK(strstr(ato_last_error(), text) != NULL)
+
+static ato_file *opened(const char *path, uint64_t len)
+{
+    ato_options options;
+    ato_file *file;
+
+    ato_options_init(&options, sizeof options);
+    options.create = 1;
+    options.len = len;
+    options.max_len = 1 << 20;
+    CHECK(ato_open(path, &options, &file) == 0);
+    return file;
+}
+
+static void *read_elsewhere(void *file)
+{
+    char byte;
+
+    CHECK(ato_read(file, 0, &byte, 1) == 0);
+    CHECK(ato_last_error()[0] == 0);
+    return NULL;
+}
+
+static void wrong_arguments(const char *path)
+{
+    ato_file *file = opened(path, 1000), *second = (ato_file *)1;
+    ato_options options;
+    char buffer[8] = "";
+
+    CHECK(ato_open(NULL, NULL, &second) == -EINVAL && second == NULL);
+    CHECK(ato_open(path, NULL, NULL) == -EINVAL);
+    CHECK(ato_open("/nowhere/at/all", NULL, &second) == -ENOENT);
+    SAYS("/nowhere/at/all");
+    CHECK(ato_open(path, NULL, &second) == -EBUSY && second == NULL);
+    SAYS("this process");
+    memset(&options, 0xff, sizeof options);
+    CHECK(ato_open(path, &options, &second) == -EINVAL);
+    memset(&options, 0, sizeof options);
+    CHECK(ato_open(path, &options, &second) == -EINVAL);
+    SAYS("ato_options_init");
+    CHECK(ato_read(NULL, 0, buffer, 1) == -EINVAL);
+    CHECK(ato_read(file, 0, NULL, 1) == -EINVAL);
+    CHECK(ato_write(file, 0, NULL, 1) == -EINVAL);
+    CHECK(ato_write(file, 0, buffer, SIZE_MAX) == -EINVAL);
+    CHECK(ato_read(file, 0, NULL, 0) == 0);
+    CHECK(ato_writev(file, NULL, 1) == -EINVAL);
+    CHECK(ato_writev(file, NULL, 0) == 0);
+    CHECK(ato_write(file, 996, buffer, 5) == -ERANGE);
+    SAYS("offset 996");
+    CHECK(ato_write(file, UINT64_MAX, buffer, 2) == -ERANGE);
+    CHECK(ato_deploy(file, UINT64_MAX, 2, NULL) == -ERANGE);
+    CHECK(ato_set_len(file, UINT64_MAX) == -EFBIG);
+    CHECK(ato_copy_to(file, NULL) == -EINVAL);
+    CHECK(ato_get_stats(file, NULL, 0) == -EINVAL);
+    CHECK(ato_tx_begin(NULL, NULL) == -EINVAL);
+    CHECK(ato_tx_begin(file, NULL) == -EINVAL);
+    CHECK(ato_tx_commit(NULL) == -EINVAL);
+    ato_tx_rollback(NULL);
+    CHECK(ato_close(NULL, ATO_CLOSE_FAST) == 0);
+    CHECK(ato_close(file, 9) == -EINVAL);
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+}
+
+static void calls_on_a_file(const char *path, const char *copy)
+{
+    ato_file *file = opened(path, 1000), *read_only;
+    ato_options options;
+    ato_part parts[] = {{10, "left", 4}, {900, "right", 5}};
+    ato_stats stats;
+    uint64_t number, next, len, pages;
+    int at_once, after_sync, medium;
+    char buffer[8] = "";
+    pthread_t thread;
+
+    CHECK(ato_writev(file, parts, 2) == 0);
+    CHECK(ato_read(file, 900, buffer, 5) == 0 && strcmp(buffer, "right") == 0);
+    CHECK(ato_write(file, 999, "xy", 2) == -ERANGE);
+    CHECK(pthread_create(&thread, NULL, read_elsewhere, file) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(ato_next_durable_number(file, &next) == 0);
+    CHECK(ato_sync(file, &number) == 0 && number >= next);
+    CHECK(ato_durable_number(file, &number) == 0 && number >= next);
+    CHECK(ato_wait_durable(file, next) == 0);
+    CHECK(ato_set_len(file, 2000) == 0 && ato_len(file, &len) == 0 && len == 2000);
+    CHECK(ato_deploy(file, 0, 2000, &pages) == 0 && pages <= 1);
+    CHECK(ato_medium(file, &medium) == 0 && medium != ATO_MEDIUM_ANY);
+    CHECK(ato_survives(file, &at_once, &after_sync) == 0 && at_once <= after_sync);
+    CHECK(ato_health(file) == 0);
+    CHECK(ato_get_stats(file, &stats, sizeof stats) == 0 && stats.bytes_asked == 9);
+    CHECK(ato_replace(file, "whole", 5) == 0 && ato_len(file, &len) == 0 && len == 5);
+    CHECK(ato_copy_to(file, copy) == 0);
+    CHECK(ato_close(file, ATO_CLOSE_FAST) == 0);
+
+    ato_options_init(&options, sizeof options);
+    options.read_only = 1;
+    CHECK(ato_open(path, &options, &read_only) == 0);
+    CHECK(ato_write(read_only, 0, "x", 1) == -EROFS);
+    CHECK(ato_read(read_only, 0, buffer, 5) == 0 && memcmp(buffer, "whole", 5) == 0);
+    CHECK(ato_close(read_only, ATO_CLOSE_SPATIAL) == 0);
+}
+
+static void transactions(const char *path)
+{
+    ato_file *file = opened(path, 1000);
+    ato_tx *tx, *other;
+    uint64_t len;
+    char buffer[4];
+
+    CHECK(ato_tx_begin(file, &tx) == 0);
+    CHECK(ato_tx_len(tx, &len) == 0 && len == 1000);
+    CHECK(ato_tx_set_len(tx, 3000) == 0);
+    CHECK(ato_tx_write(tx, 2990, "new", 3) == 0);
+    CHECK(ato_tx_read(tx, 2990, buffer, 3) == 0 && memcmp(buffer, "new", 3) == 0);
+    CHECK(ato_len(file, &len) == 0 && len == 1000);
+    CHECK(ato_close(file, ATO_CLOSE_FAST) == -EBUSY);
+    SAYS("transaction");
+    CHECK(ato_tx_commit(tx) == 0);
+    CHECK(ato_len(file, &len) == 0 && len == 3000);
+
+    CHECK(ato_tx_begin(file, &tx) == 0 && ato_tx_begin(file, &other) == 0);
+    CHECK(ato_tx_read(tx, 0, buffer, 1) == 0 && ato_tx_write(tx, 8, "a", 1) == 0);
+    CHECK(ato_tx_write(other, 0, "b", 1) == 0 && ato_tx_commit(other) == 0);
+    CHECK(ato_tx_commit(tx) == -EAGAIN);
+    CHECK(ato_tx_begin(file, &tx) == 0 && ato_tx_write(tx, 8, "c", 1) == 0);
+    ato_tx_rollback(tx);
+    CHECK(ato_read(file, 8, buffer, 1) == 0 && buffer[0] == 0);
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+}
+
+static void mappings(const char *path, int is_to_fork)
+{
+    ato_file *file;
+    ato_tx *tx;
+    char *map, *other, buffer[8] = "";
+    int status;
+    pid_t child;
+
+    CHECK(ato_mmap(path, 0, 1 << 20, NULL) == NULL);
+    CHECK(ato_mmap(NULL, 0, 0, NULL) == NULL);
+    map = ato_mmap(path, 10000, ATO_MAP_CREATE | ATO_MAP_EAGER, &file);
+    CHECK(map != NULL && file != NULL);
+    CHECK(ato_memcpy(map + 5000, "abc", 3, 0) == map + 5000);
+    CHECK(ato_memcpy(map + 5001, map + 5000, 3, ATO_EAGER) != NULL);
+    CHECK(ato_memcpy(buffer, map + 5000, 4, 0) == buffer && memcmp(buffer, "aabc", 4) == 0);
+    CHECK(ato_memcpy(buffer, map + 9999, 2, 0) == NULL);
+    SAYS("end past");
+    CHECK(ato_memcpy(map + 10000, buffer, 1, 0) == NULL);
+    CHECK(ato_memcpy(buffer, "x", 1, 0) == NULL);
+    CHECK(ato_memcpy(map, buffer, 1, 2) == NULL);
+    CHECK(ato_memcpy(map, NULL, 1, 0) == NULL);
+    CHECK(ato_close(file, ATO_CLOSE_FAST) == -EBUSY);
+    CHECK(ato_munmap(map + 4096, 0, ATO_CLOSE_FAST) == -EINVAL);
+    CHECK(ato_munmap(map, 4096, ATO_CLOSE_FAST) == -EINVAL);
+    CHECK(ato_tx_begin(file, &tx) == 0);
+    CHECK(ato_munmap(map, 0, ATO_CLOSE_FAST) == -EBUSY);
+    ato_tx_rollback(tx);
+
+    /* A child cannot use the mapping. A plain access is a fault, and changes nothing. */
+    if (is_to_fork) {
+        if ((child = fork()) == 0) {
+            if (ato_memcpy(map, "x", 1, 0) != NULL || strstr(ato_last_error(), "parent") == NULL)
+                _exit(3);
+            *(volatile char *)map = 'x';
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+    }
+    CHECK(ato_memcpy(buffer, map, 1, 0) != NULL && buffer[0] == 0);
+    CHECK(ato_munmap(map, 10000, ATO_CLOSE_FAST) == 0);
+    CHECK(ato_memcpy(buffer, map, 1, 0) == NULL);
+
+    other = ato_mmap(path, 0, ATO_MAP_READ_ONLY, NULL);
+    CHECK(other != NULL && ato_memcpy(other, "x", 1, 0) == NULL);
+    CHECK(ato_memcpy(buffer, other + 5000, 4, 0) != NULL && memcmp(buffer, "aabc", 4) == 0);
+    CHECK(ato_munmap(other, 0, ATO_CLOSE_FAST) == 0);
+}
+
+int main(int argc, char **argv)
+{
+    /* Valgrind 3.19 does not know that a child lacks the pages of MADV_DONTFORK. */
+    int is_to_fork = argc == 3 && strcmp(argv[2], "fork") == 0;
+
+    if (argc < 2 || chdir(argv[1]) != 0)
+        return 2;
+    CHECK(ato_version_number() == ATO_VERSION_NUMBER && ato_version()[0] != 0);
+    wrong_arguments("a.dat");
+    calls_on_a_file("b.dat", "copy.dat");
+    transactions("c.dat");
+    mappings("d.dat", is_to_fork);
+    puts("ok");
+    return 0;
+}
