@@ -105,6 +105,8 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
             by(test("power", "new_lengths_with_their_bytes"))
         }
         ResizeTakesAnyLength => by(test("lengths", "a_change_of_the_length_commits_only")),
+        GrowthBeforeValidation => by(test("lengths", "conflicts_of_a_growing_transaction")),
+        GrownPagesNotLocked => by(test("atomic_mmap", "a_growth_holds_all_its_pages")),
         RegrownBytesComeBack => by(test("lengths", "a_transaction_sees_the_length")),
         WholeMayBePart => by(test("atomic_mmap", "a_read_of_the_whole_file")),
         LengthPublishedEarly | ResizeLocksNoReads => {
