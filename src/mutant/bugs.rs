@@ -545,6 +545,7 @@ mutants! {
         EntrySumNotChecked "entry-sum-not-checked": "the checksum of a name's entry is not verified",
     }
     "structures/space.rs" {
+        FileNotGrown "file-not-grown": "an extent past the end of the file does not make the file longer",
         SegmentsNotInUse "segments-not-in-use": "the allocator hands out the segments of logs",
         LongestGapTaken "longest-gap-taken": "an extent is taken from the longest gap",
         ReusedBytesNotZeroed "reused-bytes-not-zeroed": "a new value shows the bytes of a removed one",

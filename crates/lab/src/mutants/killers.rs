@@ -65,6 +65,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         // ---- structures ---------------------------------------------------------------
         AnyTransactionTaken => by(test("structures", "a_transaction_of_another_file_is_refused")),
         EntrySumNotChecked => by(test("structures", "a_damaged_entry_is_an_error")),
+        FileNotGrown => by(test("structures", "a_transaction_makes_the_file_longer")),
         SegmentsNotInUse | HighWaterNotRaised | BlockNamesEarlierRecord => {
             by(test("structures", "records_may_go_over_blocks_and_segments"))
         }
