@@ -83,7 +83,7 @@ mutants! {
     "engine/durable/point.rs" {
         CutGateOpen "cut-gate-open": "a cut is taken while operations are in progress",
         PointNotLocked "point-not-locked": "the pages of a durable point are not locked",
-        CutNotFlushed "cut-not-flushed": "the first durable point after a shrink goes to the journal and not to the files",
+        EmptyPointFlushed "empty-point-flushed": "a durable point with nothing to record writes a record",
         FloorTooEarly "floor-too-early": "the floor of the journal is raised before its first record is durable",
         FirstFloorMissing "first-floor-missing": "no floor follows the first record of a session",
         WordsBeforeRecord "words-before-record": "durable words are stored before their record is durable",
@@ -94,6 +94,7 @@ mutants! {
         DurableWordNotStored "durable-word-not-stored": "durable words are not stored",
     }
     "engine/durable/mod.rs" {
+        CutNotFlushed "cut-not-flushed": "the first growth after a shrink goes to the journal and not to the files",
         GrownRestNotFlushed "grown-rest-not-flushed": "the first growth over a truncated page goes to the journal and not to the files",
         OpenedRestKnown "opened-rest-known": "the bytes past the end of an opened file count as zero on disk",
         OverdueForGood "overdue-for-good": "writes fail for good after one durable point at an interval has failed",

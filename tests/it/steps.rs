@@ -440,8 +440,9 @@ fn the_floor_of_the_journal_follows_its_record_and_comes_before_what_relies_on_i
         write_and_sync(2);
         traced.assert_steps(&["record", "word"], "the second one");
         for byte in 3..5 {
-            // The point after a truncation syncs both files.
-            file.set_len(file.len() - PAGE).expect("shrink");
+            // The point after a truncation and a growth syncs both files.
+            file.set_len(file.len() - 2 * PAGE).expect("shrink");
+            file.set_len(file.len() + PAGE).expect("grow");
             write_and_sync(byte);
             let table = ["floor", "sync data of Home", "sync data of Reflection", "record", "word"];
             traced.assert_steps(&table, "a point that syncs both files");

@@ -284,6 +284,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         DamagedWordsNotNoted | TrustedWordsKept => {
             by(test("durable", "durable_words_that_were_damaged"))
         }
+        EmptyPointFlushed => by(test("small", "a_shrink_that_is_durable")),
         OverdueForgotten => by(test("unheard", "writes_fail_while_the_points")),
         OverdueForGood => by(test("unheard", "writes_fail_while_the_points")),
         NoThreadNoMatter => by(test("unheard", "opening_fails_if_no_thread")),
