@@ -251,10 +251,6 @@ impl<'a> Transaction<'a> {
     /// the file longer again. Those it would write as zeroes then. The file's length before counts
     /// as read.
     ///
-    /// The commit prepares a growth before it validates the reads. After a conflict, the next one
-    /// undoes that and prepares it again. So a transaction that grows the file may lose for long
-    /// against threads that keep changing the pages that it reads.
-    ///
     /// ```
     /// # let dir = atomic_mmap::doctest_dir();
     /// use atomic_mmap::{AtomicMappedFile, Error};

@@ -79,7 +79,7 @@ impl Engine {
             }
             // After this point nothing changes: every slice may be deployed, and the words count.
             // A point in the journal is enough, since the close syncs what it relies on.
-            unless!(CloseNoPoint, self.durable_point_while_resizing(&self.lane(), durable, false)?);
+            unless!(CloseNoPoint, self.durable_point_while_resizing(&self.lane(), durable)?);
         }
         match mode {
             CloseMode::Spatial => self.close_spatial(),

@@ -74,8 +74,6 @@ pub(crate) struct Setup {
     pub cache_is_shared: bool,
     /// The journal of durable points. `None` where no durable points are kept.
     pub journal: Option<Journal>,
-    /// `true` if the first durable point must sync both files.
-    pub must_flush: bool,
     /// `true` if cuts are taken. They are where durable points are kept.
     pub keeps_cuts: bool,
     pub durability: Durability,
@@ -145,13 +143,9 @@ impl Engine {
         let seed = Seed::new(&setup.superblock.uuid, setup.superblock.session);
         Arc::new_cyclic(|this: &Weak<Engine>| {
             let pair = Pair::new(setup.pair, seed, (keeps_points, setup.keeps_cuts), this.clone());
-            let durable = setup.journal.map(|journal| {
-                let durable = Durable::new(journal, pair.len(), pair.dirty.register());
-                if setup.must_flush {
-                    durable.must_flush();
-                }
-                durable
-            });
+            let durable = setup
+                .journal
+                .map(|journal| Durable::new(journal, pair.len(), pair.dirty.register()));
             Engine {
                 pair,
                 durable,

@@ -40,12 +40,31 @@ impl Segment<'_> {
     }
 }
 
+/// Splits sorted segments at an offset into those before it and those after it.
+pub(super) fn split<'a>(segments: &[Segment<'a>], at: u64) -> (Segments<'a>, Segments<'a>) {
+    let (mut before, mut after) = (Segments::new(), Segments::new());
+    for &Segment { offset, data } in segments {
+        let (first, last) =
+            data.split_at(at.saturating_sub(offset).min(data.len() as u64) as usize);
+        if !first.is_empty() {
+            before.push(Segment { offset, data: first });
+        }
+        if !last.is_empty() {
+            after.push(Segment { offset: offset.max(at), data: last });
+        }
+    }
+    (before, after)
+}
+
 /// Number of pages of one region from which the region's lock replaces theirs. Eight page locks
 /// cost about the same as one region lock, which checks 64 page words.
 pub(super) const PAGES_FOR_REGION_LOCK: u32 = 8;
 
 // All words of one region fit a lane's record: one for each page, and the region word.
 const _: () = assert!(PAGES_PER_REGION < UNDO_INLINE);
+
+/// A part of an operation's segments; seldom more than a few.
+pub(super) type Segments<'a> = SmallVec<[Segment<'a>; 8]>;
 
 /// The plans of an operation, one for each region; seldom more than two.
 pub(super) type Plans<'e> = SmallVec<[RegionPlan<'e>; 8]>;

@@ -19,6 +19,8 @@ mutants! {
         ResizingNotLocked "resizing-not-locked": "the length changes while views are pinned, and in two threads at a time",
         ShrinkBoundaryNotLocked "shrink-boundary-not-locked": "a shrink does not lock the region of the new end",
         ResizeTakesAnyLength "resize-takes-any-length": "a transaction that changes the length does not check the length that it was told",
+        GrowthBeforeValidation "growth-before-validation": "a growth is prepared before the transaction's reads are validated",
+        GrownPagesNotLocked "grown-pages-not-locked": "an operation that grows the file does not lock what it writes past the old end",
         ResizeLocksNoReads "resize-locks-no-reads": "a transaction that changes the length does not lock what it has read",
     }
     "engine/write/range.rs" {
@@ -81,7 +83,7 @@ mutants! {
     "engine/durable/point.rs" {
         CutGateOpen "cut-gate-open": "a cut is taken while operations are in progress",
         PointNotLocked "point-not-locked": "the pages of a durable point are not locked",
-        CutNotFlushed "cut-not-flushed": "the first durable point after a shrink goes to the journal and not to the files",
+        EmptyPointFlushed "empty-point-flushed": "a durable point with nothing to record writes a record",
         FloorTooEarly "floor-too-early": "the floor of the journal is raised before its first record is durable",
         FirstFloorMissing "first-floor-missing": "no floor follows the first record of a session",
         WordsBeforeRecord "words-before-record": "durable words are stored before their record is durable",
@@ -92,6 +94,7 @@ mutants! {
         DurableWordNotStored "durable-word-not-stored": "durable words are not stored",
     }
     "engine/durable/mod.rs" {
+        CutNotFlushed "cut-not-flushed": "the first growth after a shrink goes to the journal and not to the files",
         GrownRestNotFlushed "grown-rest-not-flushed": "the first growth over a truncated page goes to the journal and not to the files",
         OpenedRestKnown "opened-rest-known": "the bytes past the end of an opened file count as zero on disk",
         OverdueForGood "overdue-for-good": "writes fail for good after one durable point at an interval has failed",
@@ -122,6 +125,7 @@ mutants! {
         OverdueForgotten "overdue-forgotten": "a failed durable point at an interval that does not poison is not reported",
     }
     "engine/durable/journal.rs" {
+        JournalHeaderAlone "journal-header-alone": "a first record waits for its header and not for the length of the journal",
         JournalHeaderNotRenewed "journal-header-not-renewed": "the records that an older superblock needs are overwritten under the old journal header",
         RecordNotDurable "record-not-durable": "a record is written without a barrier",
         RecordOverNewest "record-over-newest": "a record overwrites the previous record",
@@ -543,6 +547,7 @@ mutants! {
         EntrySumNotChecked "entry-sum-not-checked": "the checksum of a name's entry is not verified",
     }
     "structures/space.rs" {
+        FileNotGrown "file-not-grown": "an extent past the end of the file does not make the file longer",
         SegmentsNotInUse "segments-not-in-use": "the allocator hands out the segments of logs",
         LongestGapTaken "longest-gap-taken": "an extent is taken from the longest gap",
         ReusedBytesNotZeroed "reused-bytes-not-zeroed": "a new value shows the bytes of a removed one",

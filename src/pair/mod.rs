@@ -208,6 +208,8 @@ impl Pair {
         fence(Ordering::SeqCst);
         self.session.len.store(new, Ordering::SeqCst);
         fence(Ordering::SeqCst);
+        #[cfg(all(test, not(loom), not(shuttle)))]
+        pause::after_new_length();
     }
 
     /// Returns the length, ordered after this thread's own writes. For callers outside the engine.

@@ -440,12 +440,12 @@ impl Recovered<'_> {
         let session = journal.as_ref().map(|journal| journal.session);
         let session = session.unwrap_or(self.mapped.carried.superblock.session + 1);
         let superblock = self.begin_session(session)?;
-        let cuts = self.finish_truncation()?;
+        self.finish_truncation()?;
         let opening = &self.mapped.carried.located.opening;
         let len = self.mapped.carried.verdict.lengths.len;
         let begin = |journal| opening.begin_journal(journal, &superblock, len);
         let journal = journal.map(begin).transpose()?;
-        self.mapped.into_engine(superblock, journal, cuts)
+        self.mapped.into_engine(superblock, journal)
     }
 
     /// Opens or makes the journal, if this session keeps durable points.
@@ -519,15 +519,15 @@ impl Recovered<'_> {
     }
 
     /// Zeroes what lies past the length, if a shrink or a return to a durable point left something
-    /// there. Returns `true` if it did.
-    fn finish_truncation(&mut self) -> Result<bool> {
+    /// there.
+    fn finish_truncation(&mut self) -> Result<()> {
         let Mapped { home, reflection, reflection_len, platform, medium, .. } = &self.mapped;
         let lengths = self.mapped.carried.verdict.lengths;
         let is_longer = home.len() > lengths.len
             || *reflection_len > layout::reflection_len(lengths.len)
             || lengths.high_water > lengths.len;
         if !is_longer || planted!(OpenNotCleanedUp) {
-            return Ok(false);
+            return Ok(());
         }
         if planted!(OpenHighWaterFirst) {
             reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
@@ -547,18 +547,13 @@ impl Recovered<'_> {
         // growth.
         unless!(OpenHighWaterNotDrained, platform.drain());
         self.mapped.carried.verdict.lengths.high_water = lengths.len;
-        Ok(true)
+        Ok(())
     }
 }
 
 impl Mapped<'_> {
     /// Hands everything over to the engine. From here on, closing the pair releases the lock.
-    fn into_engine(
-        self,
-        superblock: Superblock,
-        journal: Option<Journal>,
-        must_flush: bool,
-    ) -> Result<Arc<Engine>> {
+    fn into_engine(self, superblock: Superblock, journal: Option<Journal>) -> Result<Arc<Engine>> {
         // In this order: steps are undone, and then the home file is dropped.
         let Carried { mut located, mut undo, verdict, companions, registration, .. } = self.carried;
         let options = located.opening.options;
@@ -585,7 +580,6 @@ impl Mapped<'_> {
             cache_is_shared: located.opening.cache_is_shared,
             keeps_cuts: journal.is_some() || options.keeps_cuts,
             journal,
-            must_flush,
             durability: options.durability,
             sync_every: options.sync_every,
             reporter: options.reporter.clone(),

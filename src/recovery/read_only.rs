@@ -116,6 +116,6 @@ impl Recovered<'_> {
     /// Hands the pair over to the engine. No session begins.
     pub(super) fn begin_to_read(self) -> Result<Arc<Engine>> {
         let superblock = self.mapped.carried.superblock.clone();
-        self.mapped.into_engine(superblock, None, false)
+        self.mapped.into_engine(superblock, None)
     }
 }

@@ -29,6 +29,7 @@ pub(super) const MOST_PLACES: u64 = 1 << 16;
 /// Bytes of the longest name.
 pub(super) const LONGEST_NAME: usize = 80;
 const HEADER_SUM: usize = 12;
+const PAST_END: &str = "an extent lies past the file's end";
 const ENTRY_SUM: usize = 40;
 
 /// The first 64 bytes.
@@ -70,7 +71,7 @@ impl Header {
     /// Returns the header at `at`, or the error about it.
     pub fn load(source: &mut impl Source, at: u64) -> Result<Header> {
         let end = at.saturating_add(size_of::<Header>() as u64);
-        let is_inside = end <= source.home().len();
+        let is_inside = source.reaches(end)?;
         let header: Header = if is_inside { source.value(at)? } else { Header::new_zeroed() };
         if header.magic != MAGIC {
             let expected = "a directory of named roots";
@@ -119,6 +120,11 @@ impl Entry {
         self.offset.get()..self.offset.get() + rounded(self.len.get())
     }
 
+    /// Returns the end of the bytes in use, or `None` past the longest file.
+    fn end(&self) -> Option<u64> {
+        self.offset.get().checked_add(self.len.get())
+    }
+
     pub fn sealed(mut self) -> Entry {
         self.sum = sum_without(self.as_bytes(), ENTRY_SUM).into();
         self
@@ -145,9 +151,7 @@ impl Entry {
             kind => matches!(kind, VALUE | ARRAY),
         };
         source.expect(is_known, at, "an entry has a kind that does not exist")?;
-        let end = self.offset.get().checked_add(self.len.get());
-        let is_inside = end.is_some_and(|end| end <= source.home().len());
-        source.expect(is_inside, at, "an extent lies past the file's end")
+        source.expect(self.end().is_some(), at, PAST_END)
     }
 }
 
@@ -163,22 +167,28 @@ impl Directory {
     pub fn load(source: &mut impl Source, at: u64) -> Result<Directory> {
         let header = Header::load(source, at)?;
         let (table, count) = (header.table.get(), header.places.get());
-        let end = table.checked_add(count.saturating_mul(size_of::<Entry>() as u64));
+        let end = table.saturating_add(count.saturating_mul(size_of::<Entry>() as u64));
         let is_inside = (FIRST_PLACES..=MOST_PLACES).contains(&count)
             && table >= at + FIRST_TABLE
-            && end.is_some_and(|end| end <= source.home().len());
+            && source.reaches(end)?;
         source.expect(is_inside, at, "the table of names lies past the file's end")?;
         let mut entries = vec![Entry::new_zeroed(); count as usize];
         source.read(entries.as_mut_bytes(), table)?;
         let mut places = Vec::with_capacity(entries.len());
+        let mut furthest = (0, at);
         for (place, entry) in (0..).zip(entries) {
             if entry.is_unused() {
                 places.push(None);
             } else {
-                entry.check(source, table + place * size_of::<Entry>() as u64)?;
+                let offset = table + place * size_of::<Entry>() as u64;
+                entry.check(source, offset)?;
+                furthest = furthest.max((entry.end().unwrap_or(u64::MAX), offset));
                 places.push(Some(entry));
             }
         }
+        let (end, offset) = furthest;
+        let is_inside = source.reaches(end)?;
+        source.expect(is_inside, offset, PAST_END)?;
         Ok(Directory { at, header, places })
     }
 

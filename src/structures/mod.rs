@@ -57,6 +57,18 @@ trait Source {
         Ok(value)
     }
 
+    /// Returns `true` if there are bytes up to `end`: to a transaction, by the length that it gives
+    /// the file.
+    fn reaches(&mut self, end: u64) -> Result<bool> {
+        // Reads nothing. To a transaction that is as good as a read: the file must still reach
+        // there when it commits, and a growth is no conflict.
+        match self.read(&mut [], end) {
+            Ok(()) => Ok(true),
+            Err(Error::PastEnd { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Returns an error about the bytes at `offset`.
     fn error(&self, offset: u64, why: StructureError) -> Error {
         error(self.home(), offset, why)

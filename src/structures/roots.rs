@@ -140,8 +140,8 @@ impl Roots {
         };
         let end = offset.checked_add(HEAD).ok_or_else(|| overflow(&roots.file))?;
         if roots.is_all_zero()? {
-            space::grow(&roots.file, end)?;
             roots.file.transact(|tx| {
+                space::grow(tx, end)?;
                 // Another thread may have made one meanwhile.
                 let found: Header = tx.load(offset)?;
                 if found == Header::new_zeroed() {
@@ -237,8 +237,8 @@ impl Roots {
     ///
     /// # Errors
     /// Those of [`get`](Self::get). Those of [`AtomicMappedFile::set_len`] if the file must grow,
-    /// and of [`Transaction::commit`] except the conflict. `Full` past 65,536 names. The name is
-    /// then not in use, but the file may have grown.
+    /// and of [`Transaction::commit`] except the conflict. `Full` past 65,536 names. An error
+    /// changes nothing.
     pub fn get_or_insert<'n, T: Record>(
         &self,
         name: impl Into<Name<'n>>,

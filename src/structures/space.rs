@@ -13,13 +13,8 @@ use super::{PAGE, Source, UNIT, rounded};
 use crate::api::file::AtomicMappedFile;
 use crate::api::transaction::Transaction;
 use crate::error::{Error, Result};
-use crate::mutant::planted;
+use crate::mutant::{planted, unless};
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
-
-/// Locked while a file grows. If two threads grow it to different lengths, the later one must not
-/// shorten the file under the earlier one.
-static GROWTH: Mutex<()> = Mutex::new(());
 
 /// Returns all extents in use, in ascending order. Returns an error if two of them overlap.
 pub(super) fn used(directory: &Directory, source: &mut impl Source) -> Result<Vec<Range<u64>>> {
@@ -71,25 +66,18 @@ pub(super) fn allocate(
     let last = used.last().map_or(directory.at, |last| last.end);
     let (start, end, _) =
         best.or_else(|| fits(last..u64::MAX)).ok_or_else(|| overflow(tx.file()))?;
-    // Outside the transaction, which is safe: bytes past the last extent are unused. Inside, each
-    // conflict would undo the growth: see `docs/decisions/structures.md`.
-    grow(tx.file(), end)?;
+    unless!(FileNotGrown, grow(tx, end)?);
     Ok(start)
 }
 
-/// Makes the file at least `len` bytes long, in whole pages. Does nothing if it is long enough.
-pub(super) fn grow(file: &AtomicMappedFile, len: u64) -> Result<()> {
-    // Before the lock: a `fork` may have copied it while another thread held it.
-    file.health()?;
-    if file.len() >= len {
-        return Ok(());
-    }
-    let _alone = GROWTH.lock().unwrap_or_else(PoisonError::into_inner);
-    if file.len() >= len {
+/// Makes the file at least `len` bytes long, in whole pages, when the transaction commits. Does
+/// nothing if it is long enough.
+pub(super) fn grow(tx: &mut Transaction<'_>, len: u64) -> Result<()> {
+    if tx.reaches(len)? {
         return Ok(());
     }
     let whole_pages = len.checked_next_multiple_of(PAGE).unwrap_or(len);
-    file.set_len(whole_pages.min(file.max_len()).max(len))
+    tx.set_len(whole_pages.min(tx.file().max_len()).max(len))
 }
 
 /// Writes zeros to the part of a new extent that was in use before, and moves the high-water mark

@@ -902,8 +902,9 @@ fn a_journal_from_before_the_last_checkpoint_is_refused() {
     point(2);
     for byte in [3, 5, 7] {
         let before = journal_of(&scratch);
-        // The point after a truncation syncs both files, as a checkpoint does.
-        file.set_len(file.len() - PAGE).expect("shrink");
+        // The point after a truncation and a growth syncs both files, as a checkpoint does.
+        file.set_len(file.len() - 2 * PAGE).expect("shrink");
+        file.set_len(file.len() + PAGE).expect("grow");
         point(byte);
         point(byte + 1);
         let image = restarted(&ground, &path);

@@ -1002,7 +1002,7 @@ fn after_a_failed_sync_nothing_works_any_more_and_opening_again_recovers() {
         eprintln!("no page cache here: skipped");
         return;
     };
-    // Through the journal, and through the files after a truncation: each file, and the record.
+    // Through the journal, and through the files after a growth: each file, and the record.
     let by_files = [(call::SYNC_DATA, 1), (call::SYNC_DATA, 2), (call::WRITE_DURABLY, 1)];
     let all = by_files.map(|(call, nth)| (call, nth, true)).into_iter();
     for (call, nth, by_files) in all.chain([(call::WRITE_DURABLY, 1, false)]) {
@@ -1011,8 +1011,9 @@ fn after_a_failed_sync_nothing_works_any_more_and_opening_again_recovers() {
         let file = ground.options().open_recorded(&recorder, &pair.home).expect("open");
         write_all(&file);
         if by_files {
-            file.set_len(LEN as u64 + 1).expect("grow");
-            file.set_len(LEN as u64).expect("shrink");
+            let last = LEN as u64 - 1;
+            file.set_len(last).and_then(|()| file.set_len(last + 1)).expect("shrink and grow");
+            file.write_at(&pair.bytes[LEN - 1..], last).expect("write");
         }
         let view = file.view(0..100).expect("view");
         let other = file.try_clone().expect("clone");

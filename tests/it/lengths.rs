@@ -4,8 +4,8 @@
 //! have the boundaries, the errors, and what other threads see.
 
 use crate::common::{self, Ground, Rng, Scratch, Watch, assert_same, media, media_in_memory};
-use atomic_mmap::testing::call;
-use atomic_mmap::testing::recorder::Recorder;
+use atomic_mmap::testing::recorder::{Event, Recorder, What};
+use atomic_mmap::testing::{call, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Error, Medium, Result, Transaction};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -205,6 +205,53 @@ fn a_change_of_the_length_commits_only_on_what_was_read() {
     elsewhere(|| file.write_at(&[3], 70).expect("a write to other bytes"));
     tx.commit().expect("a commit");
     assert_eq!(contents(&file)[70], 3);
+}
+
+/// A growth is prepared when it can no longer meet a conflict. So a transaction that loses many
+/// times does not lengthen the files each time, and take that back.
+#[test]
+fn conflicts_of_a_growing_transaction_lengthen_no_file() {
+    const LOST: u64 = 20;
+    let new = 3 * REGION as u64;
+    for ground in media() {
+        for writes in [false, true] {
+            let scratch = ground.scratch();
+            let recorder = Recorder::new();
+            let options = ground.options().create(true).len(REGION as u64 + 100);
+            let file = options.open_recorded(&recorder, scratch.file("document")).expect("open");
+            let preparations = || {
+                let is_one = |event: &Event| {
+                    matches!(
+                        event.what,
+                        What::SetLen { .. } | What::Store { offset: layout::HIGH_WATER_WORD, .. }
+                    )
+                };
+                recorder.take().into_iter().filter(is_one).count()
+            };
+            preparations();
+            file.set_len(new).expect("longer");
+            let once = preparations();
+            file.set_len(REGION as u64 + 100).expect("shorter");
+            preparations();
+            let mut runs = 0;
+            file.transact(|tx| {
+                let count = tx.load::<u64>(8)?;
+                tx.set_len(new)?;
+                if writes {
+                    tx.store(new - 8, &count)?;
+                }
+                if runs < LOST {
+                    elsewhere(|| file.store(8, &(count + 1)).expect("a write to what was read"));
+                }
+                runs += 1;
+                Ok::<_, Error>(())
+            })
+            .expect("the last run meets no conflict");
+            assert_eq!((runs, file.len()), (LOST + 1, new));
+            assert_eq!(preparations(), once, "of one growth, on {}", ground.medium);
+            assert_eq!(file.load::<u64>(new - 8).expect("a read"), u64::from(writes) * LOST);
+        }
+    }
 }
 
 /// The closure changes the length that its own transaction goes by.

@@ -2,9 +2,9 @@
 //!
 //! The limits are those that the guide states.
 
-use crate::common::{Ground, Scratch, media, role, run_child};
+use crate::common::{self, Ground, Scratch, media, role, run_child};
 use atomic_mmap::testing::recorder::{Event, Recorder, What};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Medium};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Medium, Options};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -149,6 +149,50 @@ fn a_small_file_takes_few_barriers() {
             check(if mode == CloseMode::Fast { [0, 3, 3] } else { [0, 4, 4] }, "closing");
         }
     }
+}
+
+/// A shrink makes a durable point itself, and that point is the one of the `sync` that follows. The
+/// first growth after it syncs both files, and each further point is one record again.
+#[test]
+fn a_shrink_that_is_durable_takes_one_barrier() {
+    let Some(ground) = common::page_cache() else { return };
+    let scratch = ground.scratch();
+    let recorder = Recorder::new();
+    let options = || ground.options().create(true).len(30_000);
+    let path = scratch.file("document");
+    let open = |options: Options| options.open_recorded(&recorder, &path).expect("open");
+    let check = |expected: usize, what: &str| {
+        let found = barriers(&recorder);
+        assert_eq!(found.len(), expected, "{what}: {found:#?}");
+    };
+    let file = open(options());
+    file.replace(&[1; 20_000]).and_then(|()| file.sync()).expect("the first point");
+    barriers(&recorder);
+    for len in [9000, 5000, 4096, 1] {
+        file.replace(&vec![2; len]).expect("shorter");
+        check(1, "a shorter document");
+        assert_eq!(file.sync().expect("sync"), file.durable_number());
+        check(0, "a sync with nothing to record");
+        file.write_at(&[3], 0).and_then(|()| file.sync()).expect("a write");
+        check(1, "a point after a shrink");
+    }
+    for (len, expected) in [(8000, 3), (9000, 1)] {
+        file.replace(&vec![4; len]).and_then(|()| file.sync()).expect("longer");
+        check(expected, "a growth");
+    }
+    // A growth and a shrink to the same length, and then to a shorter one.
+    file.set_len(20_000).and_then(|()| file.set_len(9000)).expect("back");
+    check(0, "the length of the last point");
+    file.set_len(20_000).and_then(|()| file.set_len(8000)).expect("shorter");
+    check(3, "a growth over truncated bytes, and a shrink");
+    assert_eq!(file.read_vec().expect("read"), [4; 8000]);
+    file.close(CloseMode::Fast).expect("close");
+    let file = open(options().durability(Durability::EveryWrite));
+    file.replace(&[5; 100]).expect("shorter");
+    barriers(&recorder);
+    file.replace(&[6; 50]).expect("shorter");
+    check(1, "a shorter document of a file that makes each write durable");
+    assert_eq!(file.read_vec().expect("read"), [6; 50]);
 }
 
 fn disk_bytes(scratch: &Scratch) -> u64 {

@@ -225,7 +225,8 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
             let table = [
                 "drain",
                 // A durable point: the record, the floor that names it, and then the durable words.
-                "=journal header",
+                "=journal header, not durably",
+                "=sync data of Journal",
                 "=record",
                 "=floor, durably",
                 "=word",
@@ -262,7 +263,8 @@ fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off(
         let table = [
             "drain",
             // The first record of a session: from here on it may overwrite older records.
-            "=journal header",
+            "=journal header, not durably",
+            "=sync data of Journal",
             "=record",
             "=floor, durably",
             "=word",
@@ -337,7 +339,8 @@ fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zer
             "drain",
             // The truncated bytes belong to the last durable point, so a point without them comes
             // first.
-            "=journal header",
+            "=journal header, not durably",
+            "=sync data of Journal",
             "=record",
             "=floor, durably",
             "=word",
@@ -418,6 +421,52 @@ fn a_new_length_with_bytes_is_in_its_record_first_and_in_its_word_before_the_rec
     }
 }
 
+/// A crash may cut off the growth of the journal before its sync. The next session finds the longer
+/// journal in the page cache, and syncs it before its first record: a record waits for its own
+/// blocks only.
+#[test]
+fn a_journal_that_was_found_longer_is_synced_before_its_first_record() {
+    for traced in Traced::on_each_medium() {
+        if traced.ground.medium != Medium::PageCache {
+            continue;
+        }
+        let journal = || {
+            let found = std::fs::read_dir(traced.scratch.path()).expect("list");
+            let files = found.map(|file| file.expect("list"));
+            let journal = files
+                .filter(|file| file.file_name().to_string_lossy().ends_with(".journal"))
+                .map(|file| file.metadata().expect("stat").len());
+            journal.max().expect("a journal")
+        };
+        let options = || traced.ground.options().create(true).len(LEN).journal_len(1 << 20);
+        let open = || options().open_recorded(&traced.recorder, traced.path()).expect("open");
+        let file = open();
+        let short = journal();
+        file.write_at(&[1; PAGE as usize], 0).and_then(|()| file.sync()).expect("the first point");
+        // The growth fails at its sync, and so does giving back what it has allocated. That leaves
+        // what a crash before the sync would leave.
+        file.write_at(&[2; 6 * PAGE as usize], 0).expect("write");
+        traced.recorder.fail_next(call::SYNC_DATA, 1, libc::EIO);
+        traced.recorder.fail_next(call::SET_LEN, 1, libc::EIO);
+        file.sync().expect("both files are synced instead");
+        assert!(!traced.recorder.heal(), "both have failed");
+        assert!(journal() > short, "the journal is longer");
+        file.close(CloseMode::Unsynced).expect("leave it as a crash would");
+        let file = open();
+        file.write_at(&[3], 0).expect("write");
+        traced.steps();
+        file.sync().expect("sync");
+        let table = [
+            "journal header, not durably",
+            "sync data of Journal",
+            "record",
+            "floor, durably",
+            "word",
+        ];
+        traced.assert_steps(&table, "the first point");
+    }
+}
+
 /// The floor names a durable record. So it follows that record. It precedes the durable words of
 /// the first point, and the syncs after which older records may be removed.
 #[test]
@@ -434,14 +483,21 @@ fn the_floor_of_the_journal_follows_its_record_and_comes_before_what_relies_on_i
         };
         write_and_sync(1);
         traced.assert_steps(
-            &["journal header", "record", "floor, durably", "word"],
+            &[
+                "journal header, not durably",
+                "sync data of Journal",
+                "record",
+                "floor, durably",
+                "word",
+            ],
             "the first point of a session",
         );
         write_and_sync(2);
         traced.assert_steps(&["record", "word"], "the second one");
         for byte in 3..5 {
-            // The point after a truncation syncs both files.
-            file.set_len(file.len() - PAGE).expect("shrink");
+            // The point after a truncation and a growth syncs both files.
+            file.set_len(file.len() - 2 * PAGE).expect("shrink");
+            file.set_len(file.len() + PAGE).expect("grow");
             write_and_sync(byte);
             let table = ["floor", "sync data of Home", "sync data of Reflection", "record", "word"];
             traced.assert_steps(&table, "a point that syncs both files");

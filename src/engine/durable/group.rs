@@ -95,7 +95,7 @@ impl Engine {
             let result = {
                 // The cut has one length, and no thread finishes a truncation meanwhile.
                 let _no_resizing = self.resizing.read();
-                self.make_durable_point(&lane, durable, false)
+                self.make_durable_point(&lane, durable)
             };
             drop(lane);
             lead.end(result.is_ok() || planted!(FailedTurnCounts));

@@ -141,9 +141,9 @@ impl Journal {
         Journal { platform, file, path, seed, header: Mutex::new(Some(header)), ring, buffer }
     }
 
-    /// Writes this session's header, unless it is written already. It says that records of earlier
-    /// sessions may be overwritten from here on. An old superblock that is restored later is
-    /// recognised as stale by it.
+    /// Writes this session's header and syncs the journal, unless that is done. The header says
+    /// that records of earlier sessions may be overwritten from here on. An old superblock that is
+    /// restored later is recognised as stale by it.
     fn write_header(&self) -> Result<()> {
         let mut header = self.header.lock();
         if let Some((says, block)) = &*header {
@@ -151,13 +151,19 @@ impl Journal {
             let mut buffer = self.buffer.lock();
             let bytes = aligned(&mut buffer, BLOCK);
             bytes.copy_from_slice(&says.encode());
-            // Durable before the first record, which may overwrite one of an earlier session.
-            unless!(
-                JournalHeaderNotRenewed,
-                self.platform
-                    .write_durably(&self.file, FileId::Journal, bytes, at)
-                    .map_err(self.io(WRITE_A_POINT, at))?
-            );
+            // Durable before the first record, which may overwrite one of an earlier session. And
+            // with the header all that this session has found of the journal. A crash may have cut
+            // a growth off before its sync: the length is then in the page cache only, and records
+            // wait for their own blocks only.
+            if planted!(JournalHeaderAlone) {
+                let written = self.platform.write_durably(&self.file, FileId::Journal, bytes, at);
+                written.map_err(self.io(WRITE_A_POINT, at))?;
+            } else if !planted!(JournalHeaderNotRenewed) {
+                let written = self.platform.write_at(&self.file, FileId::Journal, bytes, at);
+                written.map_err(self.io(WRITE_A_POINT, at))?;
+                let synced = self.platform.sync_data(&self.file, FileId::Journal);
+                synced.map_err(self.io(WRITE_A_POINT, at))?;
+            }
         }
         *header = None;
         Ok(())

@@ -36,7 +36,7 @@ use crate::engine::durable::flush::Waiters;
 use crate::engine::durable::group::Turns;
 use crate::engine::durable::journal::Journal;
 use crate::error::Error;
-use crate::mutant::planted;
+use crate::mutant::{planted, unless};
 use crate::pair::dirty::Consumer;
 use crate::primitive::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::units::PageIndex;
@@ -48,12 +48,12 @@ pub(crate) struct Durable {
     consumer: Consumer,
     /// Logical length at the last durable point.
     len: AtomicU64,
-    /// `true` if something was changed that no record describes. Then both files must be synced
-    /// before the next record.
+    /// `true` if the file has grown over bytes of which no record says that they are zero. Then
+    /// both files must be synced before the next record.
     must_flush: AtomicBool,
-    /// `true` if everything that the home file's last block holds past the length is zero on the
-    /// disk, or will be after the next flush. Read and written by the thread that holds `resizing`,
-    /// or closes the file.
+    /// `true` if everything that the files hold past the length is zero on the disk, or will be
+    /// after the next flush. Read and written by the thread that holds `resizing`, or closes the
+    /// file.
     rest_is_zero: AtomicBool,
     turns: Mutex<Turns>,
     turn_is_over: Condvar,
@@ -113,29 +113,25 @@ impl Durable {
         }
     }
 
-    /// Makes the next durable point sync both files: the journal alone would not be enough.
-    pub fn must_flush(&self) {
-        self.must_flush.store(true, Ordering::Release);
-    }
-
-    /// Records that the bytes past the length are being truncated. The truncation must be durable
-    /// before the next point, because that point may belong to a longer file with zeroes there.
+    /// Records that the bytes past the length are being truncated. A power loss may bring them
+    /// back. That is harmless while no durable point belongs to a longer file: recovery truncates
+    /// again.
     pub fn on_truncate(&self) {
-        self.rest_is_zero.store(false, Ordering::Relaxed);
-        self.must_flush();
+        unless!(CutNotFlushed, self.rest_is_zero.store(false, Ordering::Relaxed));
     }
 
-    /// Records that the file has grown.
+    /// Records that the file has grown. The first growth after a truncation or an opening makes the
+    /// next durable point sync both files. That point is the first one that may belong to a longer
+    /// file, with zeroes where the truncated bytes were.
     ///
     /// The system zeroed the rest of the block in which the file had ended. On some file systems
     /// (btrfs) it did so in the page cache only, and has not yet written that back. The new length
-    /// may reach the disk before those zeroes do. So the first growth after a truncation or an
-    /// opening must sync both files. The old length does not matter, since a file system's block
-    /// may be longer than a page of this crate.
+    /// may reach the disk before those zeroes do. The old length does not matter, since a file
+    /// system's block may be longer than a page of this crate.
     pub fn on_grow(&self) {
         let is_known = self.rest_is_zero.swap(true, Ordering::Relaxed);
         if !is_known && !planted!(GrownRestNotFlushed) {
-            self.must_flush();
+            self.must_flush.store(true, Ordering::Release);
         }
     }
 }

@@ -80,20 +80,14 @@ impl Engine {
         &self,
         lane: &Lane,
         durable: &Durable,
-        flush: bool,
     ) -> Result<()> {
-        self.make_durable_point(lane, durable, flush)
+        self.make_durable_point(lane, durable)
     }
 
-    pub(super) fn make_durable_point(
-        &self,
-        lane: &Lane,
-        durable: &Durable,
-        flush: bool,
-    ) -> Result<()> {
+    pub(super) fn make_durable_point(&self, lane: &Lane, durable: &Durable) -> Result<()> {
         self.check_usable()?;
         let mut cut = self.take_cut(durable);
-        let result = self.write_point(&cut, lane, durable, flush);
+        let result = self.write_point(&cut, lane, durable);
         if result.is_ok() {
             durable.point_is_made();
         }
@@ -101,19 +95,15 @@ impl Engine {
         result
     }
 
-    fn write_point(
-        &self,
-        cut: &Cut<'_>,
-        lane: &Lane,
-        durable: &Durable,
-        flush: bool,
-    ) -> Result<()> {
-        let must_flush = durable.must_flush.load(Ordering::Acquire) && !planted!(CutNotFlushed);
-        let flush = flush || must_flush;
-        if cut.pages.is_empty() && cut.len == durable.len.load(Ordering::Relaxed) && !flush {
+    fn write_point(&self, cut: &Cut<'_>, lane: &Lane, durable: &Durable) -> Result<()> {
+        // The last point is this one. A flush that is due comes before the next record.
+        if cut.pages.is_empty()
+            && cut.len == durable.len.load(Ordering::Relaxed)
+            && !planted!(EmptyPointFlushed)
+        {
             return Ok(());
         }
-        let way = self.plan_point(lane, durable, cut, flush).inspect_err(|_| {
+        let way = self.plan_point(lane, durable, cut).inspect_err(|_| {
             // Nothing has happened: the next point includes these pages.
             cut.pages.iter().for_each(|page| self.note_changed(page.page));
         })?;
@@ -164,17 +154,11 @@ impl Engine {
     }
 
     /// Decides whether the record of step 2 goes to the journal alone, and makes room for it.
-    fn plan_point(
-        &self,
-        lane: &Lane,
-        durable: &Durable,
-        cut: &Cut<'_>,
-        flush: bool,
-    ) -> Result<Way> {
+    fn plan_point(&self, lane: &Lane, durable: &Durable, cut: &Cut<'_>) -> Result<Way> {
         let bytes = cut.pages.iter().map(|page| page.changed.count() * SLICE).sum::<usize>();
         let journal = &durable.journal;
         let needed = record_len(cut.pages.len(), bytes / SLICE);
-        let by_journal = !flush
+        let by_journal = !durable.must_flush.load(Ordering::Acquire)
             && bytes <= JOURNAL_AT_MOST
             && (journal.make_room(needed)
                 || journal.fits(needed) && {

@@ -158,12 +158,11 @@ impl Engine {
         drop(gate);
         if let Some(durable) = &self.durable {
             // The truncated bytes belong to the last durable point, so a new point without them
-            // comes first. The truncation must be durable before the next point, because that point
-            // may belong to a longer file with zeroes there. If the new point fails, the bytes past
-            // the length still belong to the old one, and must not be cleaned up.
+            // comes first. If it fails, the bytes past the length still belong to the old one, and
+            // must not be cleaned up.
             unless!(
                 ShrinkNoPoint,
-                self.durable_point_while_resizing(lane, durable, false)
+                self.durable_point_while_resizing(lane, durable)
                     .inspect_err(|error| self.poison(error))?
             );
         }

@@ -3,7 +3,7 @@
 use super::fixture::new_file;
 use crate::AtomicMappedFile;
 use crate::pair::pause;
-use crate::units::PAGE;
+use crate::units::{PAGE, PageIndex, REGION};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -37,4 +37,41 @@ fn a_document_is_visible_with_its_length_and_not_before_or_after() {
     // The last pause has a handle of the file.
     pause::at_next_length(|| ());
     assert!(looks.get() >= 10, "{} looks", looks.get());
+}
+
+/// While a transaction publishes its longer length, it holds what it has read and what it writes,
+/// on both sides of the old end. So no other operation stores to a page that its record covers.
+#[test]
+fn a_growth_holds_all_its_pages_when_its_length_is_published() {
+    let (page, region) = (PAGE as u64, REGION as u64);
+    for old in [0, 5 * page + 7, region, region + page, 3 * region - 1] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = new_file(folder.path(), old);
+        let writes = [old, old + page, old + region, old + 3 * region];
+        let reads = [0, old / 2, old.saturating_sub(8)].map(|at| at.min(old.saturating_sub(8)));
+        let reads = if old == 0 { &[][..] } else { &reads };
+        let pages: Vec<u64> = reads.iter().chain(&writes).copied().collect();
+        let looks = Rc::new(Cell::new(0));
+        let (same, looked) = (file.try_clone().expect("a handle"), looks.clone());
+        pause::at_next_new_length(move || {
+            let is_held = |at: &u64| {
+                let page = PageIndex::of(*at);
+                let region = same.engine().region(page.region()).expect("a region");
+                region.lock.is_locked() || region.pages[page.in_region()].lock.is_locked()
+            };
+            let open: Vec<&u64> = pages.iter().filter(|at| !is_held(at)).collect();
+            assert!(open.is_empty(), "not locked: {open:?}, from {old}");
+            looked.set(looked.get() + 1);
+        });
+        file.transact(|tx| {
+            reads.iter().try_for_each(|at| tx.read_at(&mut [0; 8], *at))?;
+            tx.set_len(old + 4 * region)?;
+            writes.iter().try_for_each(|at| tx.write_at(&[7; 8], *at))
+        })
+        .expect("a growth");
+        assert_eq!(looks.get(), 1);
+        for at in writes {
+            assert_eq!(file.load::<[u8; 8]>(at).expect("a read"), [7; 8]);
+        }
+    }
 }

@@ -1,12 +1,16 @@
 //! Operations that change the file's length, with the bytes that they write.
 //!
-//! The order is that of `general`: prepare, lock, validate, allocate, and only then store. An error
-//! before the commit means that length and bytes are as before.
+//! The order is that of `general`: lock, validate, allocate, and only then store. An error before
+//! the commit means that length and bytes are as before.
 //!
 //! The length has no lock word. So only one thread at a time changes it, by `resizing`, and that
 //! thread locks what its transaction has read as well as what it writes. Otherwise another
 //! transaction could change a page that was read here, while it still finds the old length: each of
 //! the two would come before the other.
+//!
+//! A growth locks twice. First it locks the regions that begin before the old end, and validates.
+//! Everything that a transaction can have read lies there. Then it prepares the files, and locks
+//! the regions that they have now. So a conflict finds nothing prepared that must be undone.
 //!
 //! May import `resize`, `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
@@ -15,13 +19,13 @@ use crate::engine::Engine;
 use crate::engine::plan::{self, Plans, Segment};
 use crate::engine::write::range::is_locked;
 use crate::error::{Error, Result};
-use crate::mutant::planted;
+use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
 use crate::pair::own_changes;
 use crate::pair::read_set::{ReadSet, Told};
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
-use crate::units::{RegionIndex, is_in_page};
+use crate::units::{REGION, RegionIndex, is_in_page};
 use std::cmp;
 
 /// An operation that changes the length.
@@ -32,6 +36,14 @@ pub(in crate::engine) struct Resize<'a> {
     pub segments: &'a [Segment<'a>],
     /// The reads of its transaction.
     pub read_set: &'a ReadSet,
+}
+
+/// The direction of a change of the length.
+enum Way<'e> {
+    /// The file gets longer, from this length in bytes.
+    Longer(u64),
+    /// The file gets shorter, and the new end cuts this region in two.
+    Shorter((RegionIndex, &'e RegionState)),
 }
 
 impl Engine {
@@ -144,8 +156,7 @@ impl Engine {
             cmp::Ordering::Equal if op.segments.is_empty() && op.read_set.is_empty() => Ok(()),
             cmp::Ordering::Equal => Err(Error::Conflict { path: self.path() }),
             cmp::Ordering::Greater => {
-                self.prepare_growth(&lane, old, new)?;
-                self.commit_resize(&lane, op, None)?;
+                self.commit_resize(&lane, op, &Way::Longer(old))?;
                 if let Some(durable) = &self.durable {
                     durable.on_grow();
                 }
@@ -154,40 +165,61 @@ impl Engine {
             }
             cmp::Ordering::Less => {
                 let shrinking = self.prepare_shrink(&lane, new)?;
-                self.commit_resize(&lane, op, Some(shrinking.boundary))?;
+                self.commit_resize(&lane, op, &Way::Shorter(shrinking.boundary))?;
                 own_changes::note_length(self.number(), closure, Some(new));
                 self.finish_shrink(&lane, new, shrinking)
             }
         }
     }
 
-    /// Locks, validates, and commits the bytes with the length. A shrink passes the region that the
-    /// new end cuts in two.
-    fn commit_resize(
-        &self,
-        lane: &InUse<'_>,
-        op: &Resize<'_>,
-        boundary: Option<(RegionIndex, &RegionState)>,
-    ) -> Result<()> {
+    /// Locks, validates, prepares a growth, and commits the bytes with the length.
+    fn commit_resize(&self, lane: &InUse<'_>, op: &Resize<'_>, way: &Way<'_>) -> Result<()> {
         // A thread that closes this gate does not wait for `resizing` meanwhile.
         let writes = !op.segments.is_empty();
         let _inside = writes.then(|| self.enter_cut(lane)).flatten();
+        // The regions that begin before this offset have words in the files. So has every region
+        // that was read: its read says that the old length reaches there.
+        let backed = match way {
+            Way::Longer(old) => old.next_multiple_of(REGION as u64),
+            Way::Shorter(_) => u64::MAX,
+        };
+        let (old_segments, new_segments) = plan::split(op.segments, backed);
         let mut plans = Plans::new();
         {
             let _pinned = lane.pin();
-            plan::plan_writes(&mut plans, op.segments, |index| self.region(index))?;
+            plan::plan_writes(&mut plans, &old_segments, |index| self.region(index))?;
             for entry in op.read_set.pages.iter().filter(|_| !planted!(ResizeLocksNoReads)) {
                 let (index, mask) = (entry.page.region(), 1 << entry.page.in_region());
                 plan::add_locked(&mut plans, index, mask, |index| self.region(index))?;
             }
         }
-        let boundary = boundary.filter(|_| !planted!(ShrinkBoundaryNotLocked));
-        if let Some((index, region)) = boundary {
+        if let &Way::Shorter((index, region)) = way
+            && !planted!(ShrinkBoundaryNotLocked)
+        {
             // As a whole: writes in one piece on both sides of the new end hold a lock of it.
             plan::add_locked(&mut plans, index, !0, |_| Ok::<_, Error>(region))?;
         }
-        let held = plan::lock_all(&plans);
+        if let Way::Longer(old) = way
+            && planted!(GrowthBeforeValidation)
+        {
+            self.prepare_growth(lane, *old, op.len)?;
+        }
+        let mut held = plan::lock_all(&plans);
         self.check_entries(op.read_set, |page| is_locked(&plans, page))?;
+        if let Way::Longer(old) = way {
+            // Under the locks, so that no conflict comes after it. Only a lack of space does, or a
+            // failure: the next change of the length then undoes the growth (`catch_up`). The
+            // growth waits for the disk, but for no lock and no gate.
+            unless!(GrowthBeforeValidation, self.prepare_growth(lane, *old, op.len)?);
+            let mut new_plans = Plans::new();
+            {
+                let _pinned = lane.pin();
+                plan::plan_writes(&mut new_plans, &new_segments, |index| self.region(index))?;
+            }
+            // Behind all regions that are locked: the order in the file is ascending.
+            unless!(GrownPagesNotLocked, held.append(&mut plan::lock_all(&new_plans)));
+            plans.append(&mut new_plans);
+        }
         if !writes {
             self.commit_len(lane, op.len, &held);
             return Ok(());

@@ -35,6 +35,7 @@ pub(in crate::structures) const BLOCK_HEADER: u64 = 16;
 pub(in crate::structures) const NO_LIMIT: u64 = u64::MAX;
 const SUM: usize = 12;
 const LIST_HEAD: usize = 16;
+const PAST_END: &str = "a segment lies past the file's end";
 /// No position is higher. So sums of positions and lengths cannot overflow.
 const MOST: u64 = 1 << 60;
 
@@ -81,7 +82,9 @@ impl Head {
 
     /// Reads the head of log `id` at `at`.
     pub fn load(source: &mut impl Source, at: u64, id: u64) -> Result<Head> {
-        let head: Head = source.value(at)?;
+        // A transaction that was to make the log may have ended without a commit.
+        let is_there = source.reaches(at.saturating_add(size_of::<Head>() as u64))?;
+        let head: Head = if is_there { source.value(at)? } else { Head::new_zeroed() };
         if head.magic != MAGIC || head.id.get() != id {
             return Err(source.error(at, StructureError::Removed));
         }
@@ -90,7 +93,7 @@ impl Head {
     }
 
     /// Returns an error if the head contradicts its checksum or itself.
-    pub fn check(&self, source: &impl Source, at: u64) -> Result<()> {
+    pub fn check(&self, source: &mut impl Source, at: u64) -> Result<()> {
         let is_whole = sum_without(self.as_bytes(), SUM) == self.sum.get();
         source.expect(is_whole, at, "the checksum of a log's head is wrong")?;
         if self.version.get() != VERSION {
@@ -109,7 +112,9 @@ impl Head {
         let is_in_last =
             last.start.saturating_mul(DATA) <= end && end <= last.end.saturating_mul(DATA);
         source.expect(is_in_last, at, "the last segment of a log does not hold its end")?;
-        self.last.check(source, at)
+        self.last.check(source, at)?;
+        let is_inside = source.reaches(self.last.bytes().end)?;
+        source.expect(is_inside, at, PAST_END)
     }
 
     pub fn store(&self, tx: &mut Transaction<'_>, at: u64) -> Result<()> {
@@ -142,13 +147,13 @@ impl Segment {
         self.offset.get()..self.offset.get() + self.count.get() * BLOCK
     }
 
+    /// Returns an error if no file can have the segment. The caller compares the end of the segment
+    /// with that of the file.
     fn check(&self, source: &impl Source, at: u64) -> Result<()> {
         let len = self.count.get().checked_mul(BLOCK);
         let end = len.and_then(|len| len.checked_add(self.offset.get()));
-        let is_inside = self.offset.get().is_multiple_of(PAGE)
-            && self.first.get() < MOST
-            && end.is_some_and(|end| end <= source.home().len());
-        source.expect(is_inside, at, "a segment lies past the file's end")
+        let is_sound = self.offset.get().is_multiple_of(PAGE) && self.first.get() < MOST;
+        source.expect(is_sound && end.is_some(), at, PAST_END)
     }
 }
 
@@ -177,10 +182,13 @@ impl Segments {
             source.expect(follows, at, "the segments of a log do not follow one another")?;
         }
         segments.iter().try_for_each(|segment| segment.check(source, at))?;
-        let blocks = segments.iter().map(|segment| segment.count.get()).sum::<u64>();
-        let fits = blocks <= source.home().len() / BLOCK;
+        let end = segments.iter().map(|segment| segment.bytes().end).max().unwrap_or(0);
+        let is_inside = source.reaches(end)?;
+        source.expect(is_inside, at, PAST_END)?;
+        let segments = Segments(segments);
+        let fits = source.reaches(segments.blocks() * BLOCK)?;
         source.expect(fits, at, "the segments of a log are longer than the file")?;
-        Ok(Segments(segments))
+        Ok(segments)
     }
 
     /// Returns the bytes of the list, up to its last segment.

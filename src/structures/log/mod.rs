@@ -108,7 +108,7 @@ impl Log {
     /// [`Error::Structure`]: `Full` past the [limit](Self::set_limit), `RecordTooLong` past 4 GiB,
     /// `Removed`, or `Damaged`. Those of [`Transaction::commit`] except the conflict, and those of
     /// [`AtomicMappedFile::set_len`] if the file must grow. As with every commit, nothing was then
-    /// appended. The file may have grown.
+    /// appended.
     pub fn append(&self, records: &[impl AsRef<[u8]>]) -> Result<u64> {
         self.file.transact(|tx| self.append_in(tx, records))
     }

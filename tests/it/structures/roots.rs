@@ -55,6 +55,32 @@ fn the_shortest_gap_that_fits_is_taken_and_gaps_merge() {
     roots.check().expect("check");
 }
 
+/// Names, their space and the growth of the file are one operation, which sees its own names.
+#[test]
+fn a_transaction_makes_the_file_longer_when_it_commits_and_not_before() {
+    let (_scratch, roots) = roots();
+    for commits in [false, true] {
+        let mut tx = roots.file().begin();
+        let offset = roots.get_or_insert_array_in::<u64>(&mut tx, "a", 1000).expect("make");
+        tx.store(offset, &[7; 1000]).expect("store");
+        let log = roots.log_in(&mut tx, "log").expect("make");
+        log.append_in(&mut tx, &[[5; 9000]]).expect("append");
+        let again = roots.get_or_insert_array_in::<u64>(&mut tx, "a", 1000).expect("found");
+        assert_eq!(again, offset);
+        assert_eq!(log.get_in(&mut tx, 0).expect("get"), Some(vec![5; 9000]));
+        assert_eq!(roots.file().len(), 4096);
+        if !commits {
+            tx.rollback();
+            assert_eq!((roots.file().len(), roots.names().expect("names").len()), (4096, 0));
+            continue;
+        }
+        tx.commit().expect("commit");
+        assert_eq!(log.get(0).expect("get"), Some(vec![5; 9000]));
+        assert_eq!(roots.names().expect("names"), ["a", "log"]);
+    }
+    roots.check().expect("check");
+}
+
 #[test]
 fn the_file_grows_only_as_far_as_needed() {
     let (_scratch, roots) = roots();

@@ -65,6 +65,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         // ---- structures ---------------------------------------------------------------
         AnyTransactionTaken => by(test("structures", "a_transaction_of_another_file_is_refused")),
         EntrySumNotChecked => by(test("structures", "a_damaged_entry_is_an_error")),
+        FileNotGrown => by(test("structures", "a_transaction_makes_the_file_longer")),
         SegmentsNotInUse | HighWaterNotRaised | BlockNamesEarlierRecord => {
             by(test("structures", "records_may_go_over_blocks_and_segments"))
         }
@@ -105,6 +106,8 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
             by(test("power", "new_lengths_with_their_bytes"))
         }
         ResizeTakesAnyLength => by(test("lengths", "a_change_of_the_length_commits_only")),
+        GrowthBeforeValidation => by(test("lengths", "conflicts_of_a_growing_transaction")),
+        GrownPagesNotLocked => by(test("atomic_mmap", "a_growth_holds_all_its_pages")),
         RegrownBytesComeBack => by(test("lengths", "a_transaction_sees_the_length")),
         WholeMayBePart => by(test("atomic_mmap", "a_read_of_the_whole_file")),
         LengthPublishedEarly | ResizeLocksNoReads => {
@@ -244,8 +247,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
             Killer::Schedules("8"),
             test("death", "numbered_events_in_place"),
         ]),
-        CutNotFlushed
-        | GrownRestNotFlushed
+        GrownRestNotFlushed
         | OpenedRestKnown
         | WordsBeforeRecord
         | RecordOfOldLength
@@ -281,6 +283,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         DamagedWordsNotNoted | TrustedWordsKept => {
             by(test("durable", "durable_words_that_were_damaged"))
         }
+        EmptyPointFlushed | CutNotFlushed => by(test("small", "a_shrink_that_is_durable")),
         OverdueForgotten => by(test("unheard", "writes_fail_while_the_points")),
         OverdueForGood => by(test("unheard", "writes_fail_while_the_points")),
         NoThreadNoMatter => by(test("unheard", "opening_fails_if_no_thread")),
@@ -493,6 +496,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         ForeignGroupBitsKept => by(test("world", "a_companion_of_another_group")),
         CompanionsInMemory => by(test("world", "companions_in_memory_of_a_file_on_a_disk")),
         MountedAloneTaken => by(test("world", "a_file_that_is_mounted_by_itself")),
+        JournalHeaderAlone => by(test("steps", "a_journal_that_was_found_longer")),
         AnyJournalTaken | JournalHeaderNotRenewed => {
             by(test("world", "a_journal_of_another_pair_or_time"))
         }
