@@ -35,8 +35,8 @@
 
 mod scratch;
 
-use atomic_mmap::zerocopy::{FromBytes, Immutable, IntoBytes};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Error, MEDIUM_VARIABLE, Medium};
+use atomic_mmap::zerocopy::{FromBytes, IntoBytes};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error, MEDIUM_VARIABLE, Medium, record};
 use std::error::Error as StdError;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
@@ -79,31 +79,31 @@ const PLACES: u64 = 3;
 const PLACE_LEN: u64 = 300 * 1024 + 77;
 const FILE_LEN: u64 = BLOBS_AT + 2 * PLACES * PLACE_LEN;
 
-#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, Debug)]
-#[zerocopy(crate = "atomic_mmap::zerocopy")]
-#[repr(C)]
-struct Account {
-    balance: u64,
-    /// Number of payments that it made or received.
-    entries: u64,
+record! {
+    #[derive(Clone, Copy, Debug)]
+    struct Account {
+        balance: u64,
+        /// Number of payments that it made or received.
+        entries: u64,
+    }
 }
 
-#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, Debug)]
-#[zerocopy(crate = "atomic_mmap::zerocopy")]
-#[repr(C)]
-struct Moves {
-    /// The number of the mover's last payment.
-    sequence: u64,
-    /// Number of entries that its payments have made in the accounts.
-    entries: u64,
+record! {
+    #[derive(Clone, Copy, Debug)]
+    struct Moves {
+        /// The number of the mover's last payment.
+        sequence: u64,
+        /// Number of entries that its payments have made in the accounts.
+        entries: u64,
+    }
 }
 
-#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, PartialEq, Debug)]
-#[zerocopy(crate = "atomic_mmap::zerocopy")]
-#[repr(C)]
-struct Tally {
-    count: u64,
-    sum: u64,
+record! {
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    struct Tally {
+        count: u64,
+        sum: u64,
+    }
 }
 
 impl Tally {
@@ -112,18 +112,18 @@ impl Tally {
     }
 }
 
-#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, Debug)]
-#[zerocopy(crate = "atomic_mmap::zerocopy")]
-#[repr(C)]
-struct BlobHeader {
-    magic: u64,
-    sequence: u64,
-    thread: u32,
-    /// Bytes after the header.
-    len: u32,
-    /// CRC-32C of this header, with zero here, and of its blob.
-    checksum: u32,
-    reserved: u32,
+record! {
+    #[derive(Clone, Copy, Debug)]
+    struct BlobHeader {
+        magic: u64,
+        sequence: u64,
+        thread: u32,
+        /// Bytes after the header.
+        len: u32,
+        /// CRC-32C of this header, with zero here, and of its blob.
+        checksum: u32,
+        reserved: u32,
+    }
 }
 
 const BLOB_MAGIC: u64 = u64::from_le_bytes(*b"one blob");
@@ -131,16 +131,16 @@ const MOST_CONTENT: usize = PLACE_LEN as usize - size_of::<BlobHeader>();
 /// Number of different pieces that a blob's content can be, cut from the child's noise.
 const NOISE_SHIFTS: u64 = 4096;
 
-/// A message of the child. It is shorter than `PIPE_BUF`, so that a pipe takes it whole or not at
-/// all.
-#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, Debug)]
-#[zerocopy(crate = "atomic_mmap::zerocopy")]
-#[repr(C)]
-struct Message {
-    /// The thread with a returned operation, or one of the two constants below.
-    what: u64,
-    /// The number of the operation.
-    sequence: u64,
+record! {
+    /// A message of the child. It is shorter than `PIPE_BUF`, so that a pipe takes it whole or not
+    /// at all.
+    #[derive(Clone, Copy, Debug)]
+    struct Message {
+        /// The thread with a returned operation, or one of the two constants below.
+        what: u64,
+        /// The number of the operation.
+        sequence: u64,
+    }
 }
 
 /// The file is open and the threads are starting.

@@ -12,8 +12,8 @@
 
 mod scratch;
 
-use atomic_mmap::zerocopy::{FromBytes, Immutable, IntoBytes};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Transaction};
+use atomic_mmap::zerocopy::IntoBytes;
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Transaction, record};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -32,34 +32,34 @@ const NOTE: u16 = 4;
 /// The index's root. Its number never changes.
 const ROOT_PAGE: u64 = 1;
 
-/// The first bytes of page 0.
-#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, Debug)]
-#[zerocopy(crate = "atomic_mmap::zerocopy")]
-#[repr(C)]
-struct Head {
-    magic: u64,
-    /// Pages in use or freed, including this one. The file may be longer.
-    pages: u64,
-    /// The first free page, or 0.
-    free: u64,
+record! {
+    /// The first bytes of page 0.
+    #[derive(Clone, Copy, Debug)]
+    struct Head {
+        magic: u64,
+        /// Pages in use or freed, including this one. The file may be longer.
+        pages: u64,
+        /// The first free page, or 0.
+        free: u64,
+    }
 }
 
-#[derive(FromBytes, IntoBytes, Immutable, Clone)]
-#[zerocopy(crate = "atomic_mmap::zerocopy")]
-#[repr(C)]
-struct Page {
-    /// CRC-32C of all bytes after it. A crash never tears a page: the checksum is against damage by
-    /// the disk or by a stray write.
-    checksum: u32,
-    kind: u16,
-    /// Words in use.
-    count: u16,
-    /// Detects a page that was written to the wrong place.
-    number: u64,
-    /// The next free page, or 0.
-    next: u64,
-    /// In a leaf: keys in order. In the root: pairs of a first key and a leaf, in order.
-    words: [u64; WORDS],
+record! {
+    #[derive(Clone)]
+    struct Page {
+        /// CRC-32C of all bytes after it. A crash never tears a page: the checksum is against damage
+        /// by the disk or by a stray write.
+        checksum: u32,
+        kind: u16,
+        /// Words in use.
+        count: u16,
+        /// Detects a page that was written to the wrong place.
+        number: u64,
+        /// The next free page, or 0.
+        next: u64,
+        /// In a leaf: keys in order. In the root: pairs of a first key and a leaf, in order.
+        words: [u64; WORDS],
+    }
 }
 
 const _: () = assert!(size_of::<Page>() as u64 == PAGE);

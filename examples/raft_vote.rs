@@ -30,46 +30,46 @@
 
 mod scratch;
 
-use atomic_mmap::zerocopy::{FromBytes, Immutable, IntoBytes};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Error};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Error, record};
 use std::path::Path;
 use std::process::Command;
 
 const NOBODY: u64 = 0;
 
-/// The state that Raft calls `currentTerm` and `votedFor`.
-#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, PartialEq, Debug)]
-#[zerocopy(crate = "atomic_mmap::zerocopy")]
-#[repr(C)]
-struct Vote {
-    term: u64,
-    voted_for: u64,
+record! {
+    /// The state that Raft calls `currentTerm` and `votedFor`.
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    struct Vote {
+        term: u64,
+        voted_for: u64,
+    }
 }
 
-/// The end of the log. The order of the fields makes the derived order Raft's "more up to date".
-#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[zerocopy(crate = "atomic_mmap::zerocopy")]
-#[repr(C)]
-struct LogTail {
-    last_term: u64,
-    last_index: u64,
+record! {
+    /// The end of the log. The order of the fields makes the derived order Raft's "more up to
+    /// date".
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    struct LogTail {
+        last_term: u64,
+        last_index: u64,
+    }
 }
 
-/// All values that an election needs. A new file is zeros: term 0, no vote, an empty log.
-#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, Debug)]
-#[zerocopy(crate = "atomic_mmap::zerocopy")]
-#[repr(C)]
-struct State {
-    vote: Vote,
-    tail: LogTail,
+record! {
+    /// All values that an election needs. A new file is zeros: term 0, no vote, an empty log.
+    #[derive(Clone, Copy, Debug)]
+    struct State {
+        vote: Vote,
+        tail: LogTail,
+    }
 }
 
-#[derive(FromBytes, IntoBytes, Immutable, Clone, Copy, Debug)]
-#[zerocopy(crate = "atomic_mmap::zerocopy")]
-#[repr(C)]
-struct Entry {
-    term: u64,
-    command: [u8; 24],
+record! {
+    #[derive(Clone, Copy, Debug)]
+    struct Entry {
+        term: u64,
+        command: [u8; 24],
+    }
 }
 
 const STATE: u64 = 0;

@@ -29,10 +29,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let scratch = scratch::Scratch::from_args()?;
     let path = scratch.path("settings.json");
     let file = AtomicMappedFile::options().create(true).open(&path)?;
-    let mut settings = load(&file)?;
-    (settings.theme, settings.recent) = ("dark".into(), vec!["a.txt".into(), "b.txt".into()]);
+    let mut settings = Settings { theme: "dark".into(), ..load(&file)? };
     save(&file, &settings)?;
-    settings.recent.pop();
+    settings.recent.push("a.txt".into());
     save(&file, &settings)?;
     file.close(CloseMode::Spatial)?; // a plain file again, for every editor
     assert_eq!(serde_json::from_slice::<Settings>(&std::fs::read(&path)?)?, settings);

@@ -2,6 +2,7 @@
 #![doc = concat!("[docs/guide.md#promises]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/guide.md#promises")]
 #![doc = concat!("[examples/quickstart.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/quickstart.rs")]
 #![doc = concat!("[examples/raft_vote.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/raft_vote.rs")]
+#![doc = concat!("[crates/openraft/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/crates/openraft/README.md")]
 #![doc = concat!("[examples/offsets.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/offsets.rs")]
 #![doc = concat!("[examples/page_store.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/page_store.rs")]
 #![doc = concat!("[docs/guide.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/guide.md")]

@@ -16,6 +16,7 @@ mutants! {
         StoreNotClosed "store-not-closed": "a direct store gives its page no new version",
     }
     "engine/write/length.rs" {
+        CatchUpNotNoted "catch-up-not-noted": "a growth without space that first undoes an earlier one is no change of its closure's own",
         ResizingNotLocked "resizing-not-locked": "the length changes while views are pinned, and in two threads at a time",
         ShrinkBoundaryNotLocked "shrink-boundary-not-locked": "a shrink does not lock the region of the new end",
         ResizeTakesAnyLength "resize-takes-any-length": "a transaction that changes the length does not check the length that it was told",

@@ -11,7 +11,7 @@ use atomic_mmap::testing::entry::{Seed, Sequence, Spill, Undo, UndoBody};
 use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::superblock::{Copy, SUPERBLOCK_LEN, State, Superblock};
 use atomic_mmap::testing::{FileId, LaneIndex, PageIndex, call, layout};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Medium, Mismatch, OnMismatch};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Medium, Mismatch, OnMismatch, Roots};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -1381,4 +1381,60 @@ fn companions_of(path: &Path) -> [String; 2] {
     let (seconds, nanos) = born.unwrap_or_default();
     let usual = format!(".atomic-mmap.{:x}", stat.ino());
     [usual.clone(), format!("{usual}-{seconds:x}.{nanos:x}")]
+}
+
+/// Each attempt of a growth on a full disk undid the one before it, which changed the version of
+/// what the transaction had read. So the closure ran for ever from the second attempt on.
+#[test]
+fn a_closure_that_grows_a_full_disk_ends_each_time() {
+    for ground in media() {
+        let scratch = ground.scratch();
+        let recorder = Recorder::new();
+        let options = ground.options().create(true).len(100);
+        let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
+        let grow = || {
+            let mut runs = 0;
+            let grown = file.transact(|tx| {
+                runs += 1;
+                assert!(runs < 100, "for ever");
+                let n: u64 = tx.load(0)?;
+                file.set_len(200)?;
+                tx.store(0, &(n + 1))
+            });
+            (grown, runs)
+        };
+        for _ in 0..3 {
+            recorder.fail_from(call::SET_LEN, 1, libc::ENOSPC);
+            let (grown, runs) = grow();
+            assert!(matches!(grown, Err(Error::NoSpace { .. })), "{grown:?} in {runs} runs");
+            assert_eq!((file.len(), file.load::<u64>(0).expect("load")), (100, 0));
+            recorder.heal();
+        }
+        // The first run undoes the last attempt, and the second one finds the new length.
+        let (grown, runs) = grow();
+        assert!(grown.is_ok() && runs <= 2, "{grown:?} in {runs} runs");
+        assert_eq!((file.len(), file.load::<u64>(0).expect("load")), (200, 1));
+    }
+}
+
+/// A log on a disk without space for its next segment. From the second append on it ran for ever.
+#[test]
+fn appends_to_a_full_disk_end_each_time() {
+    let _watch = Watch::start();
+    for ground in media() {
+        let scratch = ground.scratch();
+        let recorder = Recorder::new();
+        let options = ground.options().create(true);
+        let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
+        let log = Roots::open(file).expect("roots").log("log").expect("a log");
+        log.append(&["a"]).expect("append");
+        recorder.fail_from(call::SET_LEN, 1, libc::ENOSPC);
+        for _ in 0..3 {
+            let error = log.append(&[[7; 100_000]]).expect_err("no space");
+            assert!(matches!(error, Error::NoSpace { .. }), "{error:?}");
+            assert_eq!(log.range().expect("range"), 0..1);
+        }
+        recorder.heal();
+        assert_eq!(log.append(&[[7; 100_000]]).expect("space again"), 1);
+    }
 }

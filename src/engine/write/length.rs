@@ -25,6 +25,7 @@ use crate::pair::own_changes;
 use crate::pair::read_set::{ReadSet, Told};
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
+use crate::primitive::Ordering;
 use crate::units::{REGION, RegionIndex, is_in_page};
 use std::cmp;
 
@@ -133,6 +134,24 @@ impl Engine {
 
     /// Changes the length as `op` says, once. Ends what has to be done before the next change.
     fn resize(&self, op: &Resize<'_>, closure: Option<usize>) -> Result<()> {
+        let mut caught_up_at = None;
+        let resized = self.try_resize(op, closure, &mut caught_up_at);
+        if resized.is_err() && caught_up_at.is_some() && !planted!(CatchUpNotNoted) {
+            // Each growth without space first undoes the one before it. A closure around it would
+            // always find that its reads do not hold, and run for ever.
+            own_changes::note_length(self.number(), closure, caught_up_at);
+        }
+        resized
+    }
+
+    /// Changes the length. If it first finishes an earlier change that failed, sets `caught_up_at`
+    /// to the old length: the region of the end gets a new version, even if that fails as well.
+    fn try_resize(
+        &self,
+        op: &Resize<'_>,
+        closure: Option<usize>,
+        caught_up_at: &mut Option<u64>,
+    ) -> Result<()> {
         self.check_writable()?;
         let new = op.len;
         if new > self.max_len {
@@ -149,6 +168,9 @@ impl Engine {
             && (new > old || !op.segments.is_empty())
         {
             self.check_not_overdue(durable)?;
+        }
+        if self.session.high_water.load(Ordering::Relaxed) > old {
+            *caught_up_at = Some(old);
         }
         self.catch_up(&lane, old)?;
         match new.cmp(&old) {

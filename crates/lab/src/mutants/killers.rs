@@ -363,6 +363,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         OwnConflictRepeated | OwnChangesNotNoted => {
             by(test("transactions", "an_update_that_changes_its_own_value"))
         }
+        CatchUpNotNoted => by(test("regressions", "a_closure_that_grows_a_full_disk")),
         AnyConflictIsOwn => by(test("transactions", "a_conflict_with_another_thread")),
         EarlierReadsNotValidated => by(test("errors", "a_transaction_that_has_read_what")),
         TrackedNotValidated => by(test("windows", "a_transaction_that_reads_what_is_written")),

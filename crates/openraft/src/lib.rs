@@ -1,0 +1,22 @@
+#![doc = include_str!("../README.md")]
+//!
+//! ## How it is stored
+//!
+//! Each group has four names in the file's [`Roots`](atomic_mmap::Roots), for a group `orders`:
+//!
+//! | name | holds |
+//! |---|---|
+//! | `orders.log` | an [`atomic_mmap::Log`]: record n is entry n, in postcard's encoding |
+//! | `orders.vote`, `orders.committed`, `orders.purged` | a cell of 128 bytes, see below |
+//!
+//! A cell holds an encoded value with its length and its CRC-32C, or zeros for none. All four names
+//! are made in one transaction.
+#![warn(missing_docs)]
+
+mod codec;
+mod error;
+mod group;
+mod store;
+
+pub use error::{Error, Result};
+pub use store::{LogReader, LogStore};
