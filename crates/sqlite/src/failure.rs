@@ -121,3 +121,31 @@ impl fmt::Display for RegisterError {
 }
 
 impl std::error::Error for RegisterError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atomic_mmap::Error;
+    use std::path::PathBuf;
+
+    #[test]
+    fn errors_have_the_codes_that_sqlite_acts_on() {
+        let (path, cause) = (PathBuf::from("x.db"), "a failed sync".to_owned());
+        let cases = [
+            (Error::TooLong { path: path.clone(), len: 2, max_len: 1 }, Code::FULL),
+            (Error::TooLarge { path: path.clone(), needed: 2, limit: 1 }, Code::FULL),
+            (Error::Poisoned { path: path.clone(), cause }, Code::IOERR_FSYNC),
+            (Error::Busy { path: path.clone(), in_this_process: false }, Code::BUSY),
+            (Error::ReadOnly { path: path.clone() }, Code::READONLY),
+            (Error::Forked { path: path.clone() }, Code::MISUSE),
+            (Error::Conflict { path }, Code::IOERR_WRITE),
+        ];
+        for (error, code) in cases {
+            let failure = Failure::of(&error, Code::IOERR_WRITE);
+            assert_eq!(failure.code, code, "{error}");
+            assert!(failure.message.expect("a message").contains("x.db"));
+        }
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        assert_eq!(Failure::of_io(&full, Code::IOERR_WRITE, "x").code, Code::FULL);
+    }
+}

@@ -86,6 +86,11 @@ impl Journals {
         entry.users += 1;
         Journals { database: database.to_owned() }
     }
+
+    /// Returns `true` if the journal is one that another VFS has left on the disk.
+    pub fn is_on_disk(&self) -> bool {
+        with_entry(&self.database, |entry| matches!(entry.journal, State::OnDisk)) == Some(true)
+    }
 }
 
 impl Drop for Journals {

@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
+#![deny(unsafe_code)]
 
 mod failure;
+#[allow(unsafe_code)]
 mod ffi;
 mod file;
 mod journals;

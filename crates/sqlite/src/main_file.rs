@@ -44,7 +44,7 @@ pub(crate) struct MainFile {
     is_read_only: bool,
     /// The journal mode that this connection has asked for last.
     journal_mode: &'static str,
-    _journals: Journals,
+    journals: Journals,
 }
 
 impl MainFile {
@@ -61,7 +61,7 @@ impl MainFile {
             fetched: Vec::new(),
             mmap_size: 0,
             journal_mode: "delete",
-            _journals: Journals::take(path),
+            journals: Journals::take(path),
         })
     }
 
@@ -94,11 +94,18 @@ impl MainFile {
     /// Makes all changes of the transaction visible and proof against a crash of the process, as
     /// one operation.
     ///
+    /// After a hot journal of another VFS was played back this is also a durable point: SQLite then
+    /// deletes the journal, and with `synchronous=OFF` it does not sync.
+    ///
     /// After an error the overlay stays: SQLite then writes the old pages over it, and publishes
     /// these, which changes nothing.
     pub fn publish(&mut self) -> Result<()> {
         if let Some(overlay) = &self.overlay {
-            overlay.publish(&self.pair().file)?;
+            let file = &self.pair().file;
+            overlay.publish(file)?;
+            if self.journals.is_on_disk() {
+                file.sync().map_err(|error| Failure::of(&error, Code::IOERR_FSYNC))?;
+            }
             self.overlay = None;
         }
         Ok(())

@@ -40,3 +40,14 @@ fn report(api: &Api, failure: Failure) -> c_int {
     }
     failure.code.0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_result_code() {
+        assert_eq!(caught(10, || panic!("this panic is part of the test")), 10);
+        assert_eq!(caught(10, || 0), 0);
+    }
+}
