@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 #![deny(unsafe_code)]
 
+mod empty;
 mod failure;
 #[allow(unsafe_code)]
 mod ffi;

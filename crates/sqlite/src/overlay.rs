@@ -5,8 +5,9 @@
 //! and writes just the cache lines that differ. So a rollback, which writes the old pages back,
 //! publishes nothing, and needs no space on a full disk.
 //!
-//! May import `failure` and `spill`.
+//! May import `empty`, `failure` and `spill`.
 
+use crate::empty;
 use crate::failure::{Code, Failure, Result};
 use crate::spill::Spill;
 use atomic_mmap::AtomicMappedFile;
@@ -133,10 +134,10 @@ impl Overlay {
     ///
     /// An overlay in a temporary file changes the length by an operation of its own, before a
     /// growth or after a shrink. SQLite ignores what a file has past the number of pages in its
-    /// header, so a crash between the two is harmless. Only the first transaction of an empty file
-    /// has no header yet: it is one operation, and takes memory for all of its pages.
+    /// header, so a crash between the two is harmless. An empty file gets the page of an empty
+    /// database first.
     ///
-    /// An error means that nothing has changed, except perhaps that harmless length.
+    /// An error means that nothing has changed, except perhaps that harmless length or page.
     pub fn publish(&self, file: &AtomicMappedFile) -> Result<()> {
         let changes = self.changes(file)?;
         if changes.is_empty() && self.len == file.len() {
@@ -160,7 +161,7 @@ impl Overlay {
         if !is_cut && new == old {
             return file.write_many(parts);
         }
-        if !is_cut && self.is_on_disk() && old > 0 {
+        if !is_cut && self.is_on_disk() && (old > 0 || self.begin_file(file)?) {
             file.set_len(old.max(new))?;
             file.write_many(parts)?;
             return file.set_len(new);
@@ -170,6 +171,18 @@ impl Overlay {
             tx.set_len(new)?;
             parts.iter().try_for_each(|&(offset, bytes)| tx.write_at(bytes, offset))
         })
+    }
+
+    /// Makes an empty file an empty database, like the one that this overlay makes of it. Returns
+    /// `false` if the overlay is no database.
+    fn begin_file(&self, file: &AtomicMappedFile) -> atomic_mmap::Result<bool> {
+        let mut header = [0; empty::HEADER];
+        if self.read(file, &mut header, 0).is_err() {
+            return Ok(false);
+        }
+        let Some(page) = empty::page_like(&header) else { return Ok(false) };
+        file.replace(&page)?;
+        Ok(true)
     }
 
     /// Returns what differs from the file, in the order of offsets.

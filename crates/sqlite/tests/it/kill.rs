@@ -51,13 +51,20 @@ pub fn write(role: &Role) {
     run(&own, settings);
     let random = &mut Rng::with_seed(role.seed);
     let mut n: u64 = one(&own, "SELECT n FROM total").parse().expect("a number");
-    println!(">open");
+    // Every second writer is killed at any time, and the others after their first transaction.
+    let mut is_open = role.seed.is_multiple_of(2);
+    if is_open {
+        println!(">open");
+    }
     loop {
         n += 1;
         let sql = transaction(random, n);
         run(&own, &sql);
         if sql.ends_with("COMMIT") {
             println!(">{n}");
+            if !std::mem::replace(&mut is_open, true) {
+                println!(">open");
+            }
         }
         if random.u8(..30) == 0 {
             run(&own, "VACUUM");
@@ -67,8 +74,8 @@ pub fn write(role: &Role) {
 }
 
 /// Starts a writer and kills it. Returns the last transaction that it has acknowledged.
-fn kill_a_writer(path: &Path, seed: u64, parameters: &str, random: &mut Rng) -> u64 {
-    let mut writer = child("writer", path, seed, parameters);
+fn kill_a_writer(role: &str, path: &Path, seed: u64, parameters: &str, random: &mut Rng) -> u64 {
+    let mut writer = child(role, path, seed, parameters);
     let (say, heard) = mpsc::channel();
     let said = lines(&mut writer);
     let listener = thread::spawn(move || {
@@ -106,7 +113,7 @@ fn acknowledged_transactions_survive_kills_and_none_is_torn() {
     for kill in 0..kills {
         let writer = kill as usize % WRITERS.len();
         let (path, (parameters, _)) = (scratch.path(&writer.to_string()), WRITERS[writer]);
-        let last = kill_a_writer(&path, kill, parameters, random);
+        let last = kill_a_writer("writer", &path, kill, parameters, random);
         let x = ours_with(&path, parameters);
         assert_whole(&x);
         let n: u64 = one(&x, "SELECT n FROM total").parse().expect("a number");
@@ -116,4 +123,37 @@ fn acknowledged_transactions_survive_kills_and_none_is_torn() {
         acknowledged += last;
     }
     assert!(acknowledged > 0, "the writers have done something");
+}
+
+/// Rows of a first transaction.
+const ROWS: u64 = 3000;
+
+/// The role of a process that makes a database by one transaction, which does not fit its memory.
+pub fn write_first(role: &Role) {
+    let own = ours_with(&role.path, &role.parameters);
+    println!(">open");
+    let rows = format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {ROWS})
+         SELECT i, zeroblob(1000) FROM n"
+    );
+    run(&own, &format!("BEGIN; CREATE TABLE t (a, b); INSERT INTO t {rows}; COMMIT"));
+    println!(">1");
+    std::thread::park();
+}
+
+#[test]
+fn a_first_transaction_beyond_memory_is_whole_or_leaves_an_empty_database() {
+    let scratch = Scratch::in_memory();
+    let random = &mut Rng::with_seed(1);
+    for kill in 0..12 {
+        let path = scratch.path(&kill.to_string());
+        let last = kill_a_writer("first", &path, 0, "&overlay_memory=100000", random);
+        let x = ours_with(&path, "");
+        assert_whole(&x);
+        let tables: u64 = one(&x, "SELECT count(*) FROM sqlite_schema").parse().expect("a number");
+        assert!(tables >= last, "kill {kill}: the transaction was acknowledged");
+        if tables > 0 {
+            assert_eq!(one(&x, "SELECT count(*) FROM t"), ROWS.to_string());
+        }
+    }
 }

@@ -16,6 +16,7 @@ fn child() {
     let Some(role) = common::Role::of_this_process() else { return };
     match role.name.as_str() {
         "writer" => kill::write(&role),
+        "first" => kill::write_first(&role),
         "opener" => connections::open_and_say(&role),
         "victim" => stock::leave_hot_journal(&role),
         other => panic!("no role {other}"),
