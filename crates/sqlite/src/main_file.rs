@@ -1,0 +1,268 @@
+//! A connection's database file: one transaction of SQLite is one operation of the file.
+//!
+//! From the first write on, pages go to the connection's overlay. They are published as one
+//! operation when SQLite says that the transaction is complete:
+//! - `SQLITE_FCNTL_SYNC` comes once for each transaction, with any `synchronous` and journal mode.
+//!   It also ends a rollback that has to write old pages back;
+//! - `SQLITE_FCNTL_COMMIT_PHASETWO` follows a commit that makes the file shorter after that.
+//!
+//! An overlay that is left when the connection gives its lock up belongs to a transaction that has
+//! failed, and is dropped.
+//!
+//! May import `failure`, `ffi` (pinned views), `file`, `journals`, `locks`, `overlay`, `pair`,
+//! `registry`, `settings` and `stats`.
+
+use crate::failure::{Code, Failure, Result};
+use crate::ffi::pinned::Pinned;
+use crate::file::File;
+use crate::journals::Journals;
+use crate::locks::Level;
+use crate::overlay::Overlay;
+use crate::pair::{Identity, Pair, is_header_of_wal_mode, wal_failure};
+use crate::registry::{self, Access};
+use crate::settings::Settings;
+use crate::stats;
+use atomic_mmap::Medium;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The pragma that returns the counters of the database's file.
+const STATS: &str = "atomic_mmap_stats";
+
+/// A database file as one connection has it open.
+#[derive(Debug)]
+pub(crate) struct MainFile {
+    /// Released by [`Drop`], after everything that uses it.
+    pair: Option<Arc<Pair>>,
+    path: PathBuf,
+    level: Level,
+    overlay: Option<Overlay>,
+    /// The pages that SQLite reads in place.
+    fetched: Vec<Pinned>,
+    /// Bytes from the start of the file that SQLite may read in place: `PRAGMA mmap_size`.
+    mmap_size: u64,
+    is_read_only: bool,
+    /// The journal mode that this connection has asked for last.
+    journal_mode: &'static str,
+    journals: Journals,
+}
+
+impl MainFile {
+    /// Opens the database at `path`. The result may be read-only although `access` asks for more:
+    /// see [`is_read_only`](Self::is_read_only).
+    pub fn open(path: &Path, access: Access, settings: &Settings) -> Result<Self> {
+        let pair = registry::open(path, access, settings)?;
+        Ok(MainFile {
+            is_read_only: pair.is_read_only || !access.write,
+            pair: Some(pair),
+            path: path.to_owned(),
+            level: Level::None,
+            overlay: None,
+            fetched: Vec::new(),
+            mmap_size: 0,
+            journal_mode: "delete",
+            journals: Journals::take(path),
+        })
+    }
+
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    fn pair(&self) -> &Arc<Pair> {
+        self.pair.as_ref().expect("released by the drop alone")
+    }
+
+    /// Returns the overlay, which it makes if there is none.
+    fn overlay(&mut self) -> Result<(&Pair, &mut Overlay)> {
+        if self.is_read_only {
+            let message = format!("{} is open for reading alone", self.path.display());
+            return Err(Failure::new(Code::READONLY, message));
+        }
+        let pair = self.pair.as_deref().expect("released by the drop alone");
+        let overlay = self.overlay.get_or_insert_with(|| {
+            let folder = self.path.parent().unwrap_or(Path::new("."));
+            Overlay::new(pair.file.len(), folder, pair.settings.overlay_memory)
+        });
+        Ok((pair, overlay))
+    }
+
+    /// Makes all changes of the transaction visible and proof against a crash of the process, as
+    /// one operation.
+    ///
+    /// After a hot journal of another VFS was played back this is also a durable point: SQLite then
+    /// deletes the journal, and with `synchronous=OFF` it does not sync.
+    ///
+    /// After an error the overlay stays: SQLite then writes the old pages over it, and publishes
+    /// these, which changes nothing.
+    pub fn publish(&mut self) -> Result<()> {
+        if let Some(overlay) = &self.overlay {
+            let file = &self.pair().file;
+            overlay.publish(file)?;
+            if self.journals.is_on_disk() {
+                file.sync().map_err(|error| Failure::of(&error, Code::IOERR_FSYNC))?;
+            }
+            self.overlay = None;
+        }
+        Ok(())
+    }
+
+    /// Returns `true` if another file, or none, has the name of the database by now.
+    pub fn has_moved(&self) -> bool {
+        Identity::of(&self.path).ok() != Some(self.pair().identity)
+    }
+
+    /// Refuses a length that the file cannot get, before SQLite writes up to it.
+    pub fn size_hint(&self, len: u64) -> Result<()> {
+        let max_len = self.pair().file.max_len();
+        if len > max_len {
+            let path = self.path.display();
+            let message = format!("{path} was opened for up to {max_len} bytes: see max_len");
+            return Err(Failure::new(Code::FULL, message));
+        }
+        Ok(())
+    }
+
+    /// Sets the number of bytes that SQLite may read in place, unless `new` is `None`. Returns the
+    /// number before.
+    pub fn set_mmap_size(&mut self, new: Option<u64>) -> u64 {
+        let old = self.mmap_size;
+        self.mmap_size = new.unwrap_or(old);
+        old
+    }
+
+    /// Returns the address of the `len` bytes at `offset`, which stay as they are until
+    /// [`unfetch`](Self::unfetch). Returns `None` where a copy is as good.
+    pub fn fetch(&mut self, offset: u64, len: usize) -> Result<Option<*const u8>> {
+        let end = offset + len as u64;
+        let pair = Arc::clone(self.pair());
+        let is_copy = pair.file.medium() == Medium::PageCache;
+        if is_copy || self.overlay.is_some() || end > self.mmap_size.min(pair.file.len()) {
+            return Ok(None);
+        }
+        let pinned = Pinned::new(pair, offset..end);
+        let pinned = pinned.map_err(|error| Failure::of(&error, Code::IOERR_MMAP))?;
+        let Some(pinned) = pinned else { return Ok(None) };
+        let address = pinned.address();
+        self.fetched.push(pinned);
+        Ok(Some(address))
+    }
+
+    /// Gives back one fetch of `offset`, or all without an offset.
+    pub fn unfetch(&mut self, offset: Option<u64>) {
+        match offset {
+            None => self.fetched.clear(),
+            Some(offset) => {
+                if let Some(n) = self.fetched.iter().rposition(|page| page.offset() == offset) {
+                    self.fetched.swap_remove(n);
+                }
+            }
+        }
+    }
+
+    /// Answers a pragma, or returns `None` for one that is SQLite's own matter.
+    pub fn pragma(&mut self, name: &str, argument: Option<&str>) -> Option<String> {
+        if name.eq_ignore_ascii_case(STATS) {
+            return Some(stats::of(self.pair()));
+        }
+        if !name.eq_ignore_ascii_case("journal_mode") {
+            return None;
+        }
+        let known = ["delete", "truncate", "persist", "memory", "off"];
+        let argument = argument?.trim_matches(['\'', '"']);
+        if let Some(mode) = known.iter().find(|mode| mode.eq_ignore_ascii_case(argument)) {
+            self.journal_mode = mode;
+        }
+        // What SQLite answers as well, except in exclusive locking mode, where it needs no memory
+        // that processes share.
+        argument.eq_ignore_ascii_case("wal").then(|| self.journal_mode.to_owned())
+    }
+}
+
+impl File for MainFile {
+    fn read(&mut self, to: &mut [u8], offset: u64) -> Result<usize> {
+        let len = self.len()?;
+        let count = len.saturating_sub(offset).min(to.len() as u64) as usize;
+        let to = &mut to[..count];
+        let file = &self.pair().file;
+        match &self.overlay {
+            Some(overlay) => overlay.read(file, to, offset)?,
+            None if count == 0 => {}
+            None => {
+                let read = file.read_at(to, offset);
+                read.map_err(|error| Failure::of(&error, Code::IOERR_READ))?;
+            }
+        }
+        Ok(count)
+    }
+
+    fn write(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
+        if is_header_of_wal_mode(bytes, offset) {
+            let mut failure = wal_failure(&self.path, "would be in WAL mode");
+            failure.code = Code::IOERR_WRITE;
+            return Err(failure);
+        }
+        let (pair, overlay) = self.overlay()?;
+        overlay.write(&pair.file, bytes, offset)
+    }
+
+    fn truncate(&mut self, len: u64) -> Result<()> {
+        self.overlay()?.1.truncate(len)
+    }
+
+    fn len(&mut self) -> Result<u64> {
+        let len = self.overlay.as_ref().map(Overlay::len);
+        Ok(len.unwrap_or_else(|| self.pair().file.len()))
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.publish()?;
+        let synced = self.pair().file.sync();
+        synced.map_err(|error| Failure::of(&error, Code::IOERR_FSYNC))?;
+        Ok(())
+    }
+
+    fn lock(&mut self, wanted: Level) -> Result<()> {
+        let pair = self.pair.as_ref().expect("released by the drop alone");
+        pair.locks.raise(&mut self.level, wanted)
+    }
+
+    fn unlock(&mut self, wanted: Level) {
+        self.overlay = None;
+        let pair = self.pair.as_ref().expect("released by the drop alone");
+        pair.locks.lower(&mut self.level, wanted);
+    }
+
+    fn is_reserved(&mut self) -> bool {
+        self.pair().locks.is_reserved()
+    }
+
+    /// The last connection closes the pair.
+    fn close(mut self) -> Result<()> {
+        self.release()
+    }
+
+    fn main(&mut self) -> Option<&mut MainFile> {
+        Some(self)
+    }
+}
+
+impl MainFile {
+    fn release(&mut self) -> Result<()> {
+        self.unlock(Level::None);
+        self.fetched.clear();
+        self.pair.take().map_or(Ok(()), registry::release)
+    }
+}
+
+impl Drop for MainFile {
+    fn drop(&mut self) {
+        if self.pair.is_some() {
+            let _unheard = self.release();
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! The pages that a transaction has written and not yet published, over the file's.
+//!
+//! SQLite writes whole pages, of one size. An overlay keeps them by offset in units of that size,
+//! and makes the units smaller when a smaller write comes. Publishing compares them with the file,
+//! and writes just the cache lines that differ. So a rollback, which writes the old pages back,
+//! publishes nothing, and needs no space on a full disk.
+//!
+//! May import `empty`, `failure` and `spill`.
+
+use crate::empty;
+use crate::failure::{Code, Failure, Result};
+use crate::spill::Spill;
+use atomic_mmap::AtomicMappedFile;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+/// The smallest unit in bytes: SQLite's smallest page.
+const SMALLEST: u64 = 512;
+/// The largest unit in bytes: SQLite's largest page.
+const LARGEST: u64 = 65536;
+/// The granularity of the comparison, in bytes: the engine's slice.
+const LINE: usize = 64;
+
+/// A transaction's changes of one file.
+#[derive(Debug)]
+pub(crate) struct Overlay {
+    /// The file's length after the transaction, in bytes.
+    len: u64,
+    /// From here on, the bytes of the file do not count: the transaction has cut them off.
+    base_len: u64,
+    /// The size of all units, in bytes.
+    unit: u64,
+    /// The place in `bytes` of each unit, by its offset in the file.
+    units: BTreeMap<u64, u64>,
+    bytes: Spill,
+}
+
+/// Bytes to write: an offset in the file, and their place in the overlay's bytes.
+type Change = (u64, Range<usize>);
+
+impl Overlay {
+    /// Makes an overlay without changes, over a file of `len` bytes.
+    pub fn new(len: u64, folder: &Path, budget: u64) -> Self {
+        let bytes = Spill::new(folder, budget);
+        Overlay { len, base_len: len, unit: LARGEST, units: BTreeMap::new(), bytes }
+    }
+
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns `true` if the pages lie in a temporary file.
+    pub fn is_on_disk(&self) -> bool {
+        self.bytes.is_on_disk()
+    }
+
+    /// Writes `bytes` at `offset`, and makes the file longer if they end past its end.
+    pub fn write(&mut self, file: &AtomicMappedFile, bytes: &[u8], offset: u64) -> Result<()> {
+        let end = offset + bytes.len() as u64;
+        let (start, padded) = (offset / SMALLEST * SMALLEST, end.next_multiple_of(SMALLEST));
+        if (start, padded) == (offset, end) {
+            self.write_aligned(bytes, offset)?;
+        } else {
+            // Not a whole page: SQLite does not do that.
+            let mut whole = vec![0; (padded - start) as usize];
+            self.read(file, &mut whole, start)?;
+            whole[(offset - start) as usize..][..bytes.len()].copy_from_slice(bytes);
+            self.write_aligned(&whole, start)?;
+        }
+        self.len = self.len.max(end);
+        Ok(())
+    }
+
+    fn write_aligned(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
+        let alignment = 1 << (offset | bytes.len() as u64).trailing_zeros().min(16);
+        if alignment < self.unit {
+            self.split_units(alignment);
+        }
+        let unit = self.unit as usize;
+        for (at, bytes) in (offset..).step_by(unit).zip(bytes.chunks(unit)) {
+            let place = *self.units.entry(at).or_insert_with(|| self.bytes.len());
+            self.bytes.write(bytes, place)?;
+        }
+        Ok(())
+    }
+
+    fn split_units(&mut self, unit: u64) {
+        let parts = self.unit / unit;
+        let old = std::mem::take(&mut self.units);
+        let split = |(at, place)| (0..parts).map(move |n| (at + n * unit, place + n * unit));
+        self.units = old.into_iter().flat_map(split).collect();
+        self.unit = unit;
+    }
+
+    /// Makes the file `len` bytes long.
+    pub fn truncate(&mut self, len: u64) -> Result<()> {
+        self.units.split_off(&len);
+        if let Some((&at, &place)) = self.units.last_key_value()
+            && at + self.unit > len
+        {
+            // The file may become longer again, by zeroes.
+            self.bytes.write(&vec![0; (at + self.unit - len) as usize], place + len - at)?;
+        }
+        self.base_len = self.base_len.min(len);
+        self.len = len;
+        Ok(())
+    }
+
+    /// Fills `to` with the bytes at `offset`. They are zero past the end.
+    pub fn read(&self, file: &AtomicMappedFile, to: &mut [u8], offset: u64) -> Result<()> {
+        self.read_base(file, to, offset)?;
+        let end = offset + to.len() as u64;
+        for (&at, &place) in self.units.range(offset.saturating_sub(self.unit - 1)..end) {
+            let (first, last) = (at.max(offset), (at + self.unit).min(end));
+            let part = &mut to[(first - offset) as usize..(last - offset) as usize];
+            self.bytes.read(part, place + first - at)?;
+        }
+        Ok(())
+    }
+
+    /// Fills `to` with the file's bytes, as far as they count, and with zeroes.
+    fn read_base(&self, file: &AtomicMappedFile, to: &mut [u8], offset: u64) -> Result<()> {
+        let count = self.base_len.saturating_sub(offset).min(to.len() as u64) as usize;
+        let (old, new) = to.split_at_mut(count);
+        new.fill(0);
+        match count {
+            0 => Ok(()),
+            _ => file.read_at(old, offset).map_err(|e| Failure::of(&e, Code::IOERR_READ)),
+        }
+    }
+
+    /// Publishes all changes. Length and bytes are one atomic operation of the file.
+    ///
+    /// An overlay in a temporary file changes the length by an operation of its own, before a
+    /// growth or after a shrink. SQLite ignores what a file has past the number of pages in its
+    /// header, so a crash between the two is harmless. An empty file gets the page of an empty
+    /// database first.
+    ///
+    /// An error means that nothing has changed, except perhaps that harmless length or page.
+    pub fn publish(&self, file: &AtomicMappedFile) -> Result<()> {
+        let changes = self.changes(file)?;
+        if changes.is_empty() && self.len == file.len() {
+            return Ok(());
+        }
+        let result = self.bytes.with_bytes(|bytes| {
+            let parts = changes.iter().map(|(at, range)| (*at, &bytes[range.clone()]));
+            let parts: Vec<(u64, &[u8])> = parts.collect();
+            self.publish_parts(file, &parts)
+        })?;
+        result.map_err(|error| Failure::of(&error, Code::IOERR_WRITE))
+    }
+
+    fn publish_parts(
+        &self,
+        file: &AtomicMappedFile,
+        parts: &[(u64, &[u8])],
+    ) -> atomic_mmap::Result<()> {
+        let (old, new) = (file.len(), self.len);
+        let is_cut = self.base_len < old.min(new);
+        if !is_cut && new == old {
+            return file.write_many(parts);
+        }
+        if !is_cut && self.is_on_disk() && (old > 0 || self.begin_file(file)?) {
+            file.set_len(old.max(new))?;
+            file.write_many(parts)?;
+            return file.set_len(new);
+        }
+        file.transact(|tx| {
+            tx.set_len(self.base_len)?;
+            tx.set_len(new)?;
+            parts.iter().try_for_each(|&(offset, bytes)| tx.write_at(bytes, offset))
+        })
+    }
+
+    /// Makes an empty file an empty database, like the one that this overlay makes of it. Returns
+    /// `false` if the overlay is no database.
+    fn begin_file(&self, file: &AtomicMappedFile) -> atomic_mmap::Result<bool> {
+        let mut header = [0; empty::HEADER];
+        if self.read(file, &mut header, 0).is_err() {
+            return Ok(false);
+        }
+        let Some(page) = empty::page_like(&header) else { return Ok(false) };
+        file.replace(&page)?;
+        Ok(true)
+    }
+
+    /// Returns what differs from the file, in the order of offsets.
+    fn changes(&self, file: &AtomicMappedFile) -> Result<Vec<Change>> {
+        let mut changes: Vec<Change> = Vec::new();
+        let unit = self.unit as usize;
+        let (mut new, mut old) = (vec![0; unit], vec![0; unit]);
+        for (&at, &place) in self.units.range(..self.len) {
+            let len = (self.len - at).min(self.unit) as usize;
+            let is_new = at >= self.base_len;
+            if !is_new {
+                self.bytes.read(&mut new, place)?;
+                self.read_base(file, &mut old, at)?;
+            }
+            let lines = (0..len).step_by(LINE).map(|start| start..(start + LINE).min(len));
+            let differ = |line: &Range<usize>| is_new || new[line.clone()] != old[line.clone()];
+            if is_new {
+                push(&mut changes, at, place as usize..place as usize + len);
+                continue;
+            }
+            for line in lines.filter(differ) {
+                let from = place as usize + line.start;
+                push(&mut changes, at + line.start as u64, from..from + line.len());
+            }
+        }
+        Ok(changes)
+    }
+}
+
+/// Adds a change, as part of the last one if it continues that.
+fn push(changes: &mut Vec<Change>, at: u64, range: Range<usize>) {
+    match changes.last_mut() {
+        Some((start, last)) if *start + last.len() as u64 == at && last.end == range.start => {
+            last.end = range.end;
+        }
+        _ => changes.push((at, range)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atomic_mmap::Medium;
+
+    fn read(overlay: &Overlay, file: &AtomicMappedFile) -> Vec<u8> {
+        let mut bytes = vec![9; overlay.len() as usize];
+        overlay.read(file, &mut bytes, 0).expect("read");
+        bytes
+    }
+
+    /// Random writes and cuts, of whole pages and not, on a file that several overlays change.
+    #[test]
+    fn an_overlay_is_what_a_vector_would_be_before_and_after_publishing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for budget in [1 << 20, 20_000] {
+            let options = AtomicMappedFile::options().create(true).medium(Medium::Ram);
+            let path = folder.path().join(format!("{budget}"));
+            let file = options.open(path).expect("open");
+            let mut model = Vec::new();
+            let random = &mut fastrand::Rng::with_seed(budget);
+            for round in 0..60 {
+                let mut overlay = Overlay::new(file.len(), folder.path(), budget);
+                let before = model.clone();
+                let pages = [512, 1024, 4096, 65536];
+                let page = *random.choice(&pages).expect("a size") as usize;
+                for _ in 0..random.usize(..12) {
+                    let offset = random.usize(..30) * page % 200_000;
+                    let (offset, len) = match random.u8(..) {
+                        0..30 => {
+                            overlay.truncate(offset as u64).expect("cut");
+                            model.resize(offset, 0);
+                            continue;
+                        }
+                        30..50 => (offset + random.usize(..page), random.usize(1..page)),
+                        _ => (offset / page * page, page),
+                    };
+                    let bytes: Vec<u8> = (0..len).map(|_| random.u8(..4)).collect();
+                    overlay.write(&file, &bytes, offset as u64).expect("write");
+                    model.resize(model.len().max(offset + len), 0);
+                    model[offset..offset + len].copy_from_slice(&bytes);
+                }
+                assert!(read(&overlay, &file) == model, "round {round}");
+                if random.bool() {
+                    overlay.publish(&file).expect("publish");
+                    assert!(file.read_vec().expect("read") == model, "round {round}");
+                } else {
+                    model = before;
+                    assert!(file.read_vec().expect("read") == model, "round {round}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pages_that_are_as_before_are_not_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = AtomicMappedFile::options().create(true).len(8192).medium(Medium::Ram);
+        let file = options.open(folder.path().join("x")).expect("open");
+        let mut overlay = Overlay::new(8192, folder.path(), 1 << 20);
+        let mut page = vec![0; 4096];
+        overlay.write(&file, &page, 0).expect("write");
+        overlay.publish(&file).expect("publish");
+        assert_eq!(file.stats().bytes_asked, 0);
+        page[100] = 1;
+        overlay.write(&file, &page, 4096).expect("write");
+        overlay.publish(&file).expect("publish");
+        assert_eq!(file.stats().bytes_asked, 64);
+    }
+}

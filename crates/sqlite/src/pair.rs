@@ -1,0 +1,117 @@
+//! One open database file, which all connections of the process share.
+//!
+//! May import `failure`, `ffi` (the guard), `locks` and `settings`.
+
+use crate::failure::{Code, Failure, Result};
+use crate::ffi::guard::Guard;
+use crate::locks::Locks;
+use crate::settings::Settings;
+use atomic_mmap::{AtomicMappedFile, Error};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Offset of the two version numbers in the header of a database: 2 is WAL mode.
+const VERSIONS: u64 = 18;
+
+/// A file, as the system tells it from others. A child of `fork` shares none with its parent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Identity {
+    process: u32,
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// Returns the identity of the file at `path`.
+    pub fn of(path: &Path) -> std::io::Result<Self> {
+        let found = std::fs::metadata(path)?;
+        let process = std::process::id();
+        Ok(Identity { process, device: found.dev(), inode: found.ino() })
+    }
+}
+
+/// An open database file with its locks.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub file: AtomicMappedFile,
+    pub identity: Identity,
+    pub locks: Locks,
+    pub settings: Settings,
+    pub is_read_only: bool,
+}
+
+impl Pair {
+    /// Opens the file. The caller holds `guard`, so that no other SQLite uses it.
+    pub fn open(
+        path: &Path,
+        identity: Identity,
+        settings: &Settings,
+        guard: &Guard,
+    ) -> Result<Self> {
+        refuse_log(path)?;
+        let options = AtomicMappedFile::options().durability(settings.durability);
+        let mut options = options.close_on_drop(settings.close);
+        if let Some(medium) = settings.medium {
+            options = options.medium(medium);
+        }
+        if let Some(max_len) = settings.max_len {
+            options = options.max_len(max_len);
+        }
+        let mut is_read_only = guard.is_read_only();
+        let file = match options.clone().read_only(is_read_only).open(path) {
+            Err(Error::NotWritable { .. } | Error::FolderNotWritable { .. }) => {
+                is_read_only = true;
+                options.read_only(true).open(path)
+            }
+            opened => opened,
+        };
+        let file = file.map_err(|error| Failure::of(&error, Code::CANTOPEN))?;
+        refuse_wal_mode(&file)?;
+        let locks = Locks::default();
+        Ok(Pair { file, identity, locks, settings: settings.clone(), is_read_only })
+    }
+
+    /// Closes the file, as its settings say.
+    pub fn close(self) -> Result<()> {
+        let closed = self.file.close(self.settings.close);
+        closed.map_err(|error| Failure::of(&error, Code::IOERR))
+    }
+}
+
+/// Refuses a database with a write-ahead log beside it, which may hold its newest pages.
+fn refuse_log(path: &Path) -> Result<()> {
+    let log = crate::journals::beside(path, "-wal");
+    match std::fs::metadata(&log) {
+        Ok(found) if found.len() > 0 => Err(wal_failure(path, "has a write-ahead log beside it")),
+        _ => Ok(()),
+    }
+}
+
+fn refuse_wal_mode(file: &AtomicMappedFile) -> Result<()> {
+    let mut versions = [0; 2];
+    if file.len() < VERSIONS + 2 {
+        return Ok(());
+    }
+    let read = file.read_at(&mut versions, VERSIONS);
+    read.map_err(|error| Failure::of(&error, Code::IOERR_READ))?;
+    if versions.contains(&2) {
+        return Err(wal_failure(file.path(), "is in WAL mode"));
+    }
+    Ok(())
+}
+
+/// Returns `true` if `page` is the first page of a database in WAL mode.
+pub(crate) fn is_header_of_wal_mode(page: &[u8], offset: u64) -> bool {
+    offset == 0
+        && page.get(VERSIONS as usize..VERSIONS as usize + 2).is_some_and(|v| v.contains(&2))
+}
+
+/// Returns the failure that tells how to convert a database.
+pub(crate) fn wal_failure(path: &Path, why: &str) -> Failure {
+    let path = path.display();
+    let message = format!(
+        "{path} {why}, which the VFS atomic-mmap does not need; convert it once without this VFS: \
+         sqlite3 '{path}' 'PRAGMA journal_mode=DELETE'"
+    );
+    Failure::new(Code::CANTOPEN, message)
+}

@@ -1,0 +1,170 @@
+//! Bytes in memory up to a budget, and in an unlinked temporary file beyond it.
+//!
+//! Overlays and journals lie here. So no transaction takes more memory than its budget, however
+//! many pages it writes. May import `failure` and `ffi` (a mapping).
+
+use crate::failure::{Code, Failure, Result};
+use crate::ffi::mapping;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// The budget of memory of an overlay, and of a journal, in bytes.
+pub(crate) const BUDGET: u64 = 64 << 20;
+
+/// Bytes at offsets from 0 to a length. Bytes that were never written are zero.
+#[derive(Debug)]
+pub(crate) struct Spill {
+    store: Store,
+    /// Most bytes to hold in memory.
+    budget: u64,
+    /// The folder of the temporary file: the database's own, which is on a disk if it is.
+    folder: PathBuf,
+}
+
+#[derive(Debug)]
+enum Store {
+    Memory(Vec<u8>),
+    Disk { file: File, len: u64 },
+}
+
+impl Spill {
+    pub fn new(folder: &Path, budget: u64) -> Self {
+        Spill { store: Store::Memory(Vec::new()), budget, folder: folder.to_owned() }
+    }
+
+    pub fn len(&self) -> u64 {
+        match &self.store {
+            Store::Memory(bytes) => bytes.len() as u64,
+            Store::Disk { len, .. } => *len,
+        }
+    }
+
+    pub fn is_on_disk(&self) -> bool {
+        matches!(self.store, Store::Disk { .. })
+    }
+
+    /// Writes all of `bytes` at `offset`.
+    pub fn write(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.try_write(bytes, offset).map_err(|error| {
+            let what = format!("a temporary file in {}", self.folder.display());
+            Failure::of_io(&error, Code::IOERR_WRITE, &what)
+        })
+    }
+
+    fn try_write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let end = offset + bytes.len() as u64;
+        if end > self.budget {
+            self.move_to_disk()?;
+        }
+        match &mut self.store {
+            Store::Memory(all) => {
+                let (start, end) = (offset as usize, end as usize);
+                if end > all.len() {
+                    all.resize(end, 0);
+                }
+                all[start..end].copy_from_slice(bytes);
+            }
+            Store::Disk { file, len } => {
+                file.write_all_at(bytes, offset)?;
+                *len = end.max(*len);
+            }
+        }
+        Ok(())
+    }
+
+    fn move_to_disk(&mut self) -> io::Result<()> {
+        if let Store::Memory(bytes) = &self.store {
+            let file = tempfile::tempfile_in(&self.folder)?;
+            file.write_all_at(bytes, 0)?;
+            self.store = Store::Disk { file, len: bytes.len() as u64 };
+        }
+        Ok(())
+    }
+
+    /// Fills `to` with the bytes from `offset` on. Returns the number of bytes before the end; `to`
+    /// is unchanged past it.
+    pub fn read(&self, to: &mut [u8], offset: u64) -> Result<usize> {
+        let count = self.len().saturating_sub(offset).min(to.len() as u64) as usize;
+        match &self.store {
+            Store::Memory(bytes) if count > 0 => {
+                let start = offset as usize;
+                to[..count].copy_from_slice(&bytes[start..start + count]);
+            }
+            Store::Memory(_) => {}
+            Store::Disk { file, .. } => {
+                let read = file.read_exact_at(&mut to[..count], offset);
+                read.map_err(|e| Failure::of_io(&e, Code::IOERR_READ, "a temporary file"))?;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Forgets everything from `len` on.
+    pub fn truncate(&mut self, new: u64) -> Result<()> {
+        match &mut self.store {
+            Store::Memory(bytes) if new < bytes.len() as u64 => bytes.truncate(new as usize),
+            Store::Memory(_) => {}
+            Store::Disk { file, len } if new < *len => {
+                let cut = file.set_len(new);
+                cut.map_err(|e| Failure::of_io(&e, Code::IOERR_TRUNCATE, "a temporary file"))?;
+                *len = new;
+            }
+            Store::Disk { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Calls `body` with all bytes. Those of a temporary file are mapped, so that the system can
+    /// take their memory back.
+    pub fn with_bytes<R>(&self, body: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        match &self.store {
+            Store::Memory(bytes) => Ok(body(bytes)),
+            Store::Disk { file, .. } => {
+                let map = mapping::of_unlinked(file);
+                let map =
+                    map.map_err(|e| Failure::of_io(&e, Code::IOERR_MMAP, "a temporary file"))?;
+                Ok(body(&map))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_what_was_written_in_memory_and_on_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for budget in [1 << 20, 5000, 0] {
+            let mut spill = Spill::new(folder.path(), budget);
+            let mut model = Vec::new();
+            let random = &mut fastrand::Rng::with_seed(budget);
+            for _ in 0..300 {
+                let (offset, len) = (random.usize(..8000), random.usize(..600));
+                let bytes: Vec<u8> = (0..len).map(|_| random.u8(..)).collect();
+                if random.u8(..) < 20 {
+                    model.truncate(offset);
+                    spill.truncate(offset as u64).expect("truncate");
+                    continue;
+                }
+                if !bytes.is_empty() && model.len() < offset + len {
+                    model.resize(offset + len, 0);
+                }
+                if !bytes.is_empty() {
+                    model[offset..offset + len].copy_from_slice(&bytes);
+                    spill.write(&bytes, offset as u64).expect("write");
+                }
+                let mut back = vec![7; len];
+                let count = spill.read(&mut back, offset as u64).expect("read");
+                assert_eq!(&back[..count], &model[offset.min(model.len())..][..count]);
+            }
+            assert_eq!(spill.is_on_disk(), budget < 8000);
+            let same = spill.with_bytes(|bytes| bytes == model).expect("map");
+            assert!(same, "budget {budget}");
+            assert_eq!(std::fs::read_dir(folder.path()).expect("list").count(), 0, "unlinked");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What SQLite asks of the file system: which file is ours, and which the VFS below has.
+//!
+//! Databases are ours, and the journals of their transactions and statements. Temporary files,
+//! super-journals and journals that another VFS has left belong to the VFS below. A super-journal
+//! has to be on the disk: a database of another VFS in the same transaction relies on it.
+//!
+//! May import `failure`, `journals`, `main_file`, `registry` and `settings`.
+
+use crate::failure::{Code, Failure, Result};
+use crate::journals::{self, MemoryJournal, Place};
+use crate::main_file::MainFile;
+use crate::registry::Access;
+use crate::settings::Settings;
+use std::path::Path;
+
+/// The flags of `xOpen`.
+pub(crate) mod flag {
+    pub const READONLY: i32 = 0x1;
+    pub const READWRITE: i32 = 0x2;
+    pub const CREATE: i32 = 0x4;
+    pub const EXCLUSIVE: i32 = 0x10;
+    pub const MAIN_DB: i32 = 0x100;
+    pub const MAIN_JOURNAL: i32 = 0x800;
+    pub const SUBJOURNAL: i32 = 0x2000;
+    pub const WAL: i32 = 0x8_0000;
+    pub const NOFOLLOW: i32 = 0x100_0000;
+}
+
+/// A file that was opened.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    Main(Box<MainFile>),
+    Journal(Box<MemoryJournal>),
+    /// The VFS below has to open it.
+    Below,
+}
+
+/// Opens a file. `parameter` returns the URI parameters of a database.
+pub(crate) fn open(
+    path: Option<&Path>,
+    flags: i32,
+    parameter: impl Fn(&str) -> Option<String>,
+) -> Result<Opened> {
+    match path {
+        Some(path) if flags & flag::MAIN_DB != 0 => {
+            if flags & flag::NOFOLLOW != 0 && path.is_symlink() {
+                return Err(Failure::new(Code::CANTOPEN, format!("{} is a link", path.display())));
+            }
+            let access = Access {
+                write: flags & flag::READWRITE != 0,
+                create: flags & flag::CREATE != 0,
+                exclusive: flags & flag::EXCLUSIVE != 0,
+            };
+            let settings = Settings::parse(parameter)?;
+            Ok(Opened::Main(Box::new(MainFile::open(path, access, &settings)?)))
+        }
+        Some(path) if flags & flag::MAIN_JOURNAL != 0 => match journals::place(path) {
+            None | Some(Place::Disk) => Ok(Opened::Below),
+            Some(Place::Absent) if flags & flag::CREATE == 0 => {
+                let message = format!("{} does not exist", path.display());
+                Err(Failure::new(Code::CANTOPEN, message))
+            }
+            Some(_) => Ok(Opened::Journal(Box::new(journals::open(path)?))),
+        },
+        None if flags & flag::SUBJOURNAL != 0 => {
+            Ok(Opened::Journal(Box::new(journals::open_nameless())))
+        }
+        Some(path) if flags & flag::WAL != 0 => {
+            let path = path.display();
+            let message = format!("{path}: the VFS atomic-mmap has no write-ahead log");
+            Err(Failure::new(Code::CANTOPEN, message))
+        }
+        _ => Ok(Opened::Below),
+    }
+}
+
+/// Deletes a file that is in memory. Otherwise calls `below`, by which the VFS below deletes it.
+pub(crate) fn delete(path: &Path, below: impl FnOnce() -> Code) -> Code {
+    let code = if journals::place(path) == Some(Place::Memory) { Code::OK } else { below() };
+    // A journal that stays on the disk would undo later transactions at the next open.
+    if code == Code::OK {
+        journals::delete(path);
+    }
+    code
+}
+
+/// Returns `Some(true)` if the file exists, and `None` if only the VFS below knows.
+pub(crate) fn exists(path: &Path) -> Option<bool> {
+    match journals::place(path)? {
+        Place::Absent => Some(false),
+        Place::Memory => Some(true),
+        Place::Disk => None,
+    }
+}

@@ -1,0 +1,76 @@
+//! A full disk. Needs root for its mount, and says so.
+
+use crate::common::{Scratch, assert_whole, code, one, ours_with, run, stock};
+use std::path::Path;
+use std::process::Command;
+
+const FULL: i32 = 13;
+
+/// A file system of its own, unmounted at the end of the test.
+struct Mount(Scratch);
+
+impl Mount {
+    /// Mounts a tmpfs of `size`. Returns `None` without the right to do so.
+    fn new(size: &str) -> Option<Self> {
+        let scratch = Scratch::in_memory();
+        std::fs::create_dir(scratch.path("m")).expect("a folder");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(scratch.path("m"));
+        match mount.output() {
+            Ok(output) if output.status.success() => Some(Mount(scratch)),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _best_effort = Command::new("umount").arg(self.0.path("m")).status();
+    }
+}
+
+/// Fills the disk by a transaction. Makes room by `make_room`, and goes on.
+fn fill(path: &Path, parameters: &str, make_room: impl FnOnce()) {
+    let x = ours_with(path, parameters);
+    run(&x, "CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t(b) VALUES ('old')");
+    let insert = "INSERT INTO t(b) SELECT hex(randomblob(50000)) FROM t";
+    let result = loop {
+        if let Err(error) = x.execute_batch(insert) {
+            break Err::<(), _>(error);
+        }
+    };
+    assert_eq!(code(result), FULL, "{parameters}");
+    let count: u64 = one(&x, "SELECT count(*) FROM t").parse().expect("a number");
+    assert!(count.is_power_of_two(), "all or none of the statement's {count} rows");
+    assert_whole(&x);
+    make_room();
+    run(&x, "DELETE FROM t WHERE a > 1; INSERT INTO t(b) VALUES ('new')");
+    assert_eq!(one(&x, "SELECT group_concat(b) FROM t"), "old,new");
+    x.close().expect("close");
+    let plain = stock(path);
+    assert_eq!(one(&plain, "SELECT group_concat(b) FROM t"), "old,new");
+    assert_whole(&plain);
+}
+
+#[test]
+fn a_database_at_its_largest_length_is_full() {
+    let scratch = Scratch::in_memory();
+    for (n, medium) in ["page-cache", "dax", "ram"].iter().enumerate() {
+        fill(&scratch.path(&n.to_string()), &format!("&medium={medium}&max_len=2097152"), || {});
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_the_database_as_it_was() {
+    for memory in ["", "&overlay_memory=100000"] {
+        let Some(mount) = Mount::new("40m") else {
+            eprintln!("skipped: no right to mount a tmpfs");
+            return;
+        };
+        // Every change needs some space, also one that deletes.
+        let ballast = mount.0.path("m/ballast");
+        std::fs::write(&ballast, vec![1; 4 << 20]).expect("write");
+        let make_room = || std::fs::remove_file(&ballast).expect("remove");
+        fill(&mount.0.path("m/x.db"), &format!("&medium=page-cache{memory}"), make_room);
+    }
+}
