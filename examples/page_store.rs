@@ -47,8 +47,8 @@ record! {
 record! {
     #[derive(Clone)]
     struct Page {
-        /// CRC-32C of all bytes after it. A crash never tears a page: the checksum is against damage
-        /// by the disk or by a stray write.
+        /// CRC-32C of all bytes after it. A crash never tears a page: the checksum is against
+        /// damage by the disk or by a stray write.
         checksum: u32,
         kind: u16,
         /// Words in use.
