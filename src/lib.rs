@@ -6,6 +6,7 @@
 #![doc = concat!("[crates/openraft/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/crates/openraft/README.md")]
 #![doc = concat!("[crates/sqlite/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/crates/sqlite/README.md")]
 #![doc = concat!("[examples/offsets.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/offsets.rs")]
+#![doc = concat!("[examples/index/index.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/index/index.rs")]
 #![doc = concat!("[examples/page_store.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/page_store.rs")]
 #![doc = concat!("[docs/guide.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/guide.md")]
 #![doc = concat!("[docs/guide.md#limits]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/guide.md#limits")]

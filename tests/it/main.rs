@@ -11,6 +11,7 @@
 //! | `errors` | Is each error the right one, with advice, and does it change nothing? |
 //! | `flush` | Does a thread or a task that waits for durability get it, or an error? |
 //! | `handles` | Do slots and arrays do what atomics and vectors do? |
+//! | `index` | Does the index of the examples do what a map does, and survive kills? |
 //! | `kill` | Do acknowledged operations survive SIGKILL, and are all others whole or absent? |
 //! | `lengths` | Do length and bytes change together, for readers and after errors? |
 //! | `messages` | Does a limited, filtered or hidden system cause a clear error, or none? |
@@ -59,6 +60,8 @@ mod errors;
 #[cfg(unix)]
 mod flush;
 mod handles;
+#[cfg(unix)]
+mod index;
 #[cfg(unix)]
 mod kill;
 #[cfg(unix)]

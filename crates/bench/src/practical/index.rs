@@ -1,31 +1,25 @@
 //! An index of numbers by numbers: open addressing in a file, as a program writes it on a plain
-//! mapping of memmap2, and as it is written with this crate.
+//! mapping of memmap2, and as it is written with this crate, in `examples/index`.
+
+#[path = "../../../../examples/index/index.rs"]
+mod example;
 
 use crate::measure::{Effort, Turn, ratio, take_turns};
 use crate::ratios::Found;
 use crate::scratch::Scratch;
 use atomic_mmap::{AtomicMappedFile, CloseMode};
+use example::Index;
 use memmap2::MmapMut;
+use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 
-/// Places of the index: a power of two.
+/// Places of the plain index, which does not grow: as many as the other one grows to.
 const PLACES: u64 = 1 << 20;
 /// Keys in it: half of its places, from 1.
 const KEYS: u64 = PLACES / 2;
 /// Bytes of a place: key and value.
 const PLACE: u64 = 16;
-
-/// Returns the offset of the place of `key`. `key_at` returns the key of a place, 0 for none.
-fn find(key: u64, mut key_at: impl FnMut(u64) -> u64) -> u64 {
-    let mut place = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & (PLACES - 1);
-    loop {
-        match key_at(place * PLACE) {
-            found if found == key || found == 0 => return place * PLACE,
-            _ => place = (place + 1) & (PLACES - 1),
-        }
-    }
-}
 
 /// An index on a plain mapping. A crash may tear it.
 struct Plain(MmapMut);
@@ -48,28 +42,20 @@ impl Plain {
         u64::from_le_bytes(self.0[at..at + 8].try_into().expect("eight bytes"))
     }
 
+    /// Returns the offset of the place of `key`.
+    fn find(&self, key: u64) -> u64 {
+        let Ok(place) = example::find(key, PLACES, |n| Ok::<_, Infallible>(self.word(n * PLACE)));
+        place * PLACE
+    }
+
     fn insert(&mut self, key: u64, value: u64) {
-        let at = find(key, |at| self.word(at)) as usize;
+        let at = self.find(key) as usize;
         self.0[at + 8..at + 16].copy_from_slice(&value.to_le_bytes());
         self.0[at..at + 8].copy_from_slice(&key.to_le_bytes());
     }
 
     fn get(&self, key: u64) -> u64 {
-        self.word(find(key, |at| self.word(at)) + 8)
-    }
-}
-
-/// An index on this crate: each insertion is one atomic operation.
-struct Ours(AtomicMappedFile);
-
-impl Ours {
-    fn insert(&self, key: u64, value: u64) -> atomic_mmap::Result<()> {
-        let at = find(key, |at| self.0.load(at).expect("a place"));
-        self.0.store(at, &[key, value])
-    }
-
-    fn get(&self, key: u64) -> atomic_mmap::Result<u64> {
-        self.0.load(find(key, |at| self.0.load(at).expect("a place")) + 8)
+        self.word(self.find(key) + 8)
     }
 }
 
@@ -81,12 +67,13 @@ fn key_of(round: usize, n: usize) -> u64 {
 /// Measures insertions over existing keys, and lookups. Neither index waits for the disk.
 pub fn measure(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let mut plain = Plain::new(scratch)?;
-    let ours = Ours(AtomicMappedFile::create(scratch.path().join("ours"), PLACES * PLACE)?);
+    let mut ours = Index::open(AtomicMappedFile::create(scratch.path().join("ours"), 0)?)?;
     for key in 1..=KEYS {
         plain.insert(key, key);
         ours.insert(key, key)?;
     }
-    ours.0.sync()?;
+    assert_eq!(ours.len()?, KEYS);
+    ours.file().sync()?;
     let mut turns: [Turn<'_>; 2] = [
         Box::new(|round, count| {
             (0..count).for_each(|n| ours.insert(key_of(round, n), n as u64).expect("insert"));
@@ -101,7 +88,8 @@ pub fn measure(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Res
     found.add("index_insert_vs_memmap2", ratio(&series[0], &series[1]), told);
     let mut turns: [Turn<'_>; 2] = [
         Box::new(|round, count| {
-            let sum = (0..count).map(|n| ours.get(key_of(round, n)).expect("get"));
+            let value = |n| ours.get(key_of(round, n)).expect("get").expect("a key");
+            let sum = (0..count).map(value);
             std::hint::black_box(sum.fold(0, u64::wrapping_add));
         }),
         Box::new(|round, count| {
@@ -112,5 +100,7 @@ pub fn measure(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Res
     let series = take_turns(effort, 1, &mut turns);
     drop(turns);
     found.add("index_get_vs_memmap2", ratio(&series[0], &series[1]), told);
-    Ok(ours.0.close(CloseMode::Fast)?)
+    let file = ours.file().try_clone()?;
+    drop(ours);
+    Ok(file.close(CloseMode::Fast)?)
 }
