@@ -42,6 +42,8 @@ pub(crate) struct MainFile {
     /// Bytes from the start of the file that SQLite may read in place: `PRAGMA mmap_size`.
     mmap_size: u64,
     is_read_only: bool,
+    /// `true` in exclusive locking mode.
+    is_exclusive: bool,
     /// The journal mode that this connection has asked for last.
     journal_mode: &'static str,
     journals: Journals,
@@ -60,6 +62,7 @@ impl MainFile {
             overlay: None,
             fetched: Vec::new(),
             mmap_size: 0,
+            is_exclusive: false,
             journal_mode: "delete",
             journals: Journals::take(path),
         })
@@ -169,17 +172,21 @@ impl MainFile {
         if name.eq_ignore_ascii_case(STATS) {
             return Some(stats::of(self.pair()));
         }
+        let argument = argument?.trim_matches(['\'', '"']);
+        if name.eq_ignore_ascii_case("locking_mode") {
+            self.is_exclusive = argument.eq_ignore_ascii_case("exclusive");
+        }
         if !name.eq_ignore_ascii_case("journal_mode") {
             return None;
         }
         let known = ["delete", "truncate", "persist", "memory", "off"];
-        let argument = argument?.trim_matches(['\'', '"']);
         if let Some(mode) = known.iter().find(|mode| mode.eq_ignore_ascii_case(argument)) {
             self.journal_mode = mode;
         }
-        // What SQLite answers as well, except in exclusive locking mode, where it needs no memory
-        // that processes share.
-        argument.eq_ignore_ascii_case("wal").then(|| self.journal_mode.to_owned())
+        // What SQLite answers in the normal locking mode. In the exclusive one its WAL needs no
+        // memory that processes share, and it would go ahead.
+        let is_wal = self.is_exclusive && argument.eq_ignore_ascii_case("wal");
+        is_wal.then(|| self.journal_mode.to_owned())
     }
 }
 
@@ -215,8 +222,9 @@ impl File for MainFile {
     }
 
     fn len(&mut self) -> Result<u64> {
-        let len = self.overlay.as_ref().map(Overlay::len);
-        Ok(len.unwrap_or_else(|| self.pair().file.len()))
+        let len = self.overlay.as_ref().map_or_else(|| self.pair().file.len(), Overlay::len);
+        // SQLite's own VFS takes a file of one byte for an empty one, too.
+        Ok(if len == 1 { 0 } else { len })
     }
 
     fn sync(&mut self) -> Result<()> {

@@ -79,8 +79,10 @@ impl Overlay {
         }
         let unit = self.unit as usize;
         for (at, bytes) in (offset..).step_by(unit).zip(bytes.chunks(unit)) {
-            let place = *self.units.entry(at).or_insert_with(|| self.bytes.len());
+            let place = self.units.get(&at).copied().unwrap_or(self.bytes.len());
             self.bytes.write(bytes, place)?;
+            // After the write, which may fail: no other unit may get this place.
+            self.units.insert(at, place);
         }
         Ok(())
     }
@@ -274,6 +276,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_write_that_finds_no_space_leaves_the_other_pages() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = AtomicMappedFile::options().create(true).len(8192).medium(Medium::Ram);
+        let file = options.open(folder.path().join("x")).expect("open");
+        let mut overlay = Overlay::new(8192, &folder.path().join("missing"), 4096);
+        overlay.write(&file, &[1; 4096], 0).expect("in memory");
+        for offset in [4096, 8192] {
+            let failed = overlay.write(&file, &[2; 4096], offset);
+            assert_eq!(failed.expect_err("no folder").code, Code::IOERR_WRITE);
+        }
+        overlay.write(&file, &[3; 4096], 0).expect("in its place");
+        let expected: Vec<u8> = [[3; 4096], [0; 4096]].concat();
+        assert!(read(&overlay, &file) == expected);
+        overlay.publish(&file).expect("publish");
+        assert!(file.read_vec().expect("read") == expected);
     }
 
     #[test]

@@ -101,6 +101,11 @@ pub fn code<T: std::fmt::Debug>(result: rusqlite::Result<T>) -> i32 {
     }
 }
 
+/// Returns the number in an environment variable, or a default.
+pub fn number_from(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |number| number.parse().expect("a number"))
+}
+
 const ROLE: &str = "ATOMIC_MMAP_SQLITE_ROLE";
 
 /// What this process has to do, if a test has started it.

@@ -6,8 +6,11 @@ use crate::common::{
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 const BUSY: i32 = 5;
+/// How long a connection waits for another one: longer than any test takes.
+const HANGS: Duration = Duration::from_secs(600);
 
 #[test]
 fn readers_go_on_while_a_writer_prepares() {
@@ -50,7 +53,7 @@ fn connections_of_several_threads_are_serializable() {
                 let path = &path;
                 scope.spawn(move || {
                     let own = ours(path);
-                    own.busy_timeout(std::time::Duration::from_secs(600)).expect("a time");
+                    own.busy_timeout(HANGS).expect("a time");
                     let random = &mut fastrand::Rng::with_seed(seed);
                     for _ in 0..60 {
                         let (a, b) = (random.u8(1..200), random.u8(1..200));
@@ -68,7 +71,7 @@ fn connections_of_several_threads_are_serializable() {
         for _ in 0..2 {
             scope.spawn(|| {
                 let own = ours(&path);
-                own.busy_timeout(std::time::Duration::from_secs(600)).expect("a time");
+                own.busy_timeout(HANGS).expect("a time");
                 while !ended.load(Ordering::Relaxed) {
                     assert_eq!(one(&own, "SELECT sum(v) FROM t"), "20000");
                 }
@@ -79,6 +82,28 @@ fn connections_of_several_threads_are_serializable() {
         assert!(results.iter().all(Result::is_ok));
     });
     assert_whole(&first);
+}
+
+/// The last connection closes the file, and the next one opens it, at any time.
+#[test]
+fn threads_open_and_close_one_database() {
+    let scratch = Scratch::in_memory();
+    let path = scratch.path("x.db");
+    run(&ours(&path), "CREATE TABLE t (a)");
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let path = &path;
+            scope.spawn(move || {
+                for n in 0..40 {
+                    let own = ours_with(path, "&medium=page-cache");
+                    own.busy_timeout(HANGS).expect("a time");
+                    run(&own, &format!("INSERT INTO t VALUES ({})", thread * 1000 + n));
+                }
+            });
+        }
+    });
+    assert_eq!(scratch.names(), ["x.db"]);
+    assert_eq!(one(&ours(&path), "SELECT count(DISTINCT a) FROM t"), "160");
 }
 
 /// The role of a process that opens the database, and says how that went.

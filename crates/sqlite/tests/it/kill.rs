@@ -2,7 +2,7 @@
 //!
 //! The variable `ATOMIC_MMAP_SQLITE_KILLS` sets the number of kills.
 
-use crate::common::{Role, Scratch, assert_whole, child, lines, one, ours_with, run};
+use crate::common::{Role, Scratch, assert_whole, child, lines, number_from, one, ours_with, run};
 use fastrand::Rng;
 use std::io::Write;
 use std::path::Path;
@@ -98,8 +98,7 @@ fn kill_a_writer(role: &str, path: &Path, seed: u64, parameters: &str, random: &
 
 #[test]
 fn acknowledged_transactions_survive_kills_and_none_is_torn() {
-    let kills = std::env::var("ATOMIC_MMAP_SQLITE_KILLS");
-    let kills = kills.map_or(KILLS, |count| count.parse().expect("a number of kills"));
+    let kills = number_from("ATOMIC_MMAP_SQLITE_KILLS", KILLS);
     let scratch = Scratch::in_memory();
     let random = &mut Rng::with_seed(kills);
     let mut acknowledged = 0;

@@ -1,6 +1,8 @@
 //! Random statements give the results that they give on the VFS that SQLite has.
+//!
+//! The variable `ATOMIC_MMAP_SQLITE_SEEDS` sets the number of histories.
 
-use crate::common::{Scratch, assert_whole, ours_with, run, stock};
+use crate::common::{Scratch, assert_whole, number_from, ours_with, run, stock};
 use fastrand::Rng;
 use rusqlite::Connection;
 
@@ -115,7 +117,7 @@ fn setting(n: u64) -> (&'static str, &'static str) {
 #[test]
 fn statements_do_what_they_do_on_the_stock_vfs() {
     let scratch = Scratch::in_memory();
-    for seed in 0..8 {
+    for seed in 0..number_from("ATOMIC_MMAP_SQLITE_SEEDS", 8) {
         let (setting, uri) = setting(seed);
         compare(&scratch, seed, setting, uri);
     }
