@@ -68,8 +68,13 @@ struct Closed {
 }
 
 impl Closed {
-    fn new(ground: &Ground) -> Closed {
-        let (scratch, file) = new_file(ground, Durability::OnSync);
+    /// Makes a pair in its first session, or in a later one.
+    fn new(ground: &Ground, is_first: bool) -> Closed {
+        let (scratch, mut file) = new_file(ground, Durability::OnSync);
+        if !is_first {
+            file.close(CloseMode::Fast).expect("close");
+            file = ground.options().open(scratch.file("state.dat")).expect("open");
+        }
         let stale = ground.scratch();
         let reflection = reflections_in(scratch.path()).pop().expect("one");
         common::copy_file(&reflection, &stale.file("stale"));
@@ -118,23 +123,26 @@ impl Closed {
 #[test]
 fn a_close_with_an_unfinished_sync_is_completed_from_the_journal() {
     let Some(ground) = ground() else { return };
-    let closed = Closed::new(&ground);
-    let image = closed.restarted(&ground, false);
-    // The next opening may be cut off as well, right before its session begins.
-    let recorder = Recorder::new();
-    recorder.fail_next(call::WRITE, 1, libc::EIO);
-    image.try_reading(&ground, &closed.model);
-    let failed = ground.options().open_recorded(&recorder, image.path());
-    assert!(matches!(failed, Err(Error::Io { .. })), "injected: {failed:?}");
-    image.try_reading(&ground, &closed.model);
-    let file = image.open(&ground);
-    assert_same(&read_all(&file), &closed.model, "completed");
-    file.write_at(b"on", 0).expect("write");
-    file.close(CloseMode::Fast).expect("close");
-    let file = image.open(&ground);
-    let mut model = closed.model.clone();
-    model[..2].copy_from_slice(b"on");
-    assert_same(&read_all(&file), &model, "goes on as any file");
+    for is_first in [true, false] {
+        let closed = Closed::new(&ground, is_first);
+        let image = closed.restarted(&ground, false);
+        image.try_reading(&ground, &closed.model);
+        // The next opening may be cut off as well: right before its session begins, or before the
+        // header of a new journal.
+        let recorder = Recorder::new();
+        recorder.fail_next(call::WRITE, 1, libc::EIO);
+        let failed = ground.options().open_recorded(&recorder, image.path());
+        assert!(matches!(failed, Err(Error::Io { .. })), "injected: {failed:?}");
+        image.try_reading(&ground, &closed.model);
+        let file = image.open(&ground);
+        assert_same(&read_all(&file), &closed.model, "completed");
+        file.write_at(b"on", 0).expect("write");
+        file.close(CloseMode::Fast).expect("close");
+        let file = image.open(&ground);
+        let mut model = closed.model.clone();
+        model[..2].copy_from_slice(b"on");
+        assert_same(&read_all(&file), &model, "goes on as any file");
+    }
 }
 
 impl Restarted {
@@ -149,7 +157,7 @@ impl Restarted {
 #[test]
 fn a_close_needs_its_journal_only_until_it_is_settled() {
     let Some(ground) = ground() else { return };
-    let closed = Closed::new(&ground);
+    let closed = Closed::new(&ground, true);
     for is_whole in [true, false] {
         let image = closed.restarted(&ground, is_whole);
         fs::remove_file(image.journal()).expect("remove");
