@@ -42,6 +42,7 @@ fn the_document_and_the_constants_agree() {
         ("superblock_len", SUPERBLOCK_LEN as u64),
         ("length_word", layout::LENGTH_WORD),
         ("high_water_word", layout::HIGH_WATER_WORD),
+        ("settled_word", layout::SETTLED_WORD),
         ("floor_a", layout::FLOORS[0]),
         ("floor_b", layout::FLOORS[1]),
         ("floor_len", FLOOR_LEN as u64),
@@ -108,7 +109,14 @@ fn the_document_and_the_encoders_agree() {
         ]),
     };
     let born = Some(superblock::Moment { seconds: 4, nanos: 5 });
-    let marker = Marker { uuid: *b"0123456789abcdef", inode: 3, born, named: None, sessions: None };
+    let marker = Marker {
+        uuid: *b"0123456789abcdef",
+        inode: 3,
+        born,
+        named: None,
+        sessions: None,
+        is_closing: false,
+    };
     let redo = |len| {
         let bytes = vec![0xAB; units::SLICE];
         let (stays, flips, flipped) = (0b10, 0b101, 0b100);
@@ -140,6 +148,7 @@ fn the_document_and_the_encoders_agree() {
         ("flip_record", hex(&flip_record)),
         ("undo_entry", hex(&undo.encode(seed.undo(LaneIndex(1))))),
         ("marker", hex(&marker.encode())),
+        ("closing_marker", hex(&Marker { is_closing: true, ..marker }.encode())),
     ]);
     let documented: BTreeMap<&str, String> =
         block("golden").into_iter().map(|(name, bytes)| (name, bytes.to_owned())).collect();

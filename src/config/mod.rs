@@ -149,9 +149,9 @@ pub enum CloseMode {
     /// file. This is Acumen's spatial mode.
     #[default]
     Spatial,
-    /// Keeps both files, and the next open continues with them. Takes constant time, plus a sync of
-    /// what the kernel has not yet written. Until the next open no other program may read or
-    /// change the home file. This is Acumen's fast mode.
+    /// Keeps the companions, and the next open continues with them. Keep them together with the
+    /// file. Takes constant time, plus a sync of what the kernel has not yet written. Until the
+    /// next open no other program may read or change the home file. This is Acumen's fast mode.
     Fast,
     /// Makes no durable point and writes nothing. Both files stay as a process crash would leave
     /// them, and the next open recovers. Until then no other program may read or change the home

@@ -10,7 +10,7 @@ use crate::config::progress::Work;
 use crate::config::{CloseMode, Durability, Medium};
 use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};
-use crate::engine::superblock::{Companions, closed_as, remove_own, write_superblock};
+use crate::engine::superblock::{Companions, How, closed_as, remove_own, settle, write_superblock};
 use crate::error::{Error, Result};
 use crate::format::marker::{self, Marker, Sessions};
 use crate::format::superblock::{State, Superblock};
@@ -103,31 +103,38 @@ impl Engine {
         // Before anything is changed, since the folder may be gone.
         let companions = self.open_companions()?;
         self.deploy_everything()?;
-        // The home file is complete before anything says so.
+        // With all companions, the pair still counts, and the home file may reach the disk in any
+        // order. Without one of them, the home file counts as it is.
+        let is_said = planted!(SpatialNotClosing)
+            || self.change_mark(|mark| Some(Marker { is_closing: true, ..mark }))?;
+        // The home file is complete, and says so, before a companion goes.
         unless!(SpatialHomeNotSynced, self.sync_home()?);
-        unless!(SpatialNotEmptied, self.end_session(State::Emptied)?);
-        let home = |call| move |e: io::Error| Error::io(call, self.home.path(), e);
-        // The mark goes before the reflection file. A mark without a reflection file means lost
-        // bytes, while the next opening removes an emptied reflection file without a mark.
+        if !is_said {
+            // Without a mark, the reflection file itself says that it means nothing any more.
+            unless!(SpatialNotEmptied, self.end_session(State::Emptied)?);
+        }
         let remove = |name: &Name, file: &File| {
             let removed = remove_own(&self.platform, name, file);
             removed.map_err(|e| Error::io("remove", name.path(), e)).map(drop)
         };
-        let reflection = &companions.reflection;
-        if planted!(SpatialMarkRemovedLast) {
-            remove(reflection, self.reflection.file())?;
+        let unmark = || {
+            let removed = self.platform.remove_xattr(self.home.file(), marker::NAME);
+            removed.map_err(|e| Error::io("remove the attribute", self.home.path(), e))
+        };
+        if planted!(SpatialMarkRemovedFirst) {
+            unmark()?;
         }
-        self.platform
-            .remove_xattr(self.home.file(), marker::NAME)
-            .map_err(home("remove the attribute"))?;
-        unless!(SpatialMarkNotSynced, self.sync_home()?);
-        // The companions beside it go before the reflection file, since opening accepts an emptied
-        // reflection file without them.
+        // The companions beside it go before the reflection file, since opening finds them by it.
         if let Some(durable) = &self.durable {
             remove(companions.journal(), durable.journal.file())?;
         }
-        unless!(SpatialMarkRemovedLast, remove(reflection, self.reflection.file())?);
+        remove(&companions.reflection, self.reflection.file())?;
+        // Orders the removals before that of the mark: a reflection file that lost its mark would
+        // be refused.
         unless!(SpatialFolderNotSynced, self.sync_folder_of(&companions)?);
+        // Nothing waits for this. The next opening takes a closing mark without companions for
+        // none.
+        unless!(SpatialMarkRemovedFirst, unmark()?);
         Ok(())
     }
 
@@ -140,42 +147,72 @@ impl Engine {
     }
 
     fn close_fast(&self) -> Result<()> {
-        unless!(CloseNotNoted, self.note_close_in_mark()?);
+        // A mark with sessions says that its own one has begun: a superblock of the one before is
+        // no match from here on. The sync of the home file makes it durable.
+        let begun = |mark: Marker| {
+            let Sessions { begun, .. } = mark.sessions?;
+            Some(Marker { sessions: Some(Sessions { before: begun, begun }), ..mark })
+        };
+        unless!(CloseNotNoted, self.change_mark(begun).map(drop)?);
+        // Orders the home file, with its times, before the superblock that holds them.
         unless!(FastHomeNotSynced, self.sync_home()?);
+        let state = State::Clean(closed_as(&self.platform, &self.home)?);
+        if self.durable.is_none() {
+            unless!(FastReflectionNotSynced, self.sync_reflection()?);
+            return self.end_session(state);
+        }
+        // One barrier makes the reflection file durable and the superblock in it. If the superblock
+        // is durable first, then the journal still completes the rest: it holds every change since
+        // the last time that both files were synced.
+        let ended = Superblock { is_unsettled: !planted!(ClosedAsSettled), ..self.ended(state) };
+        if planted!(SettledBeforeSync) {
+            settle(&self.reflection, &ended);
+        }
+        write_superblock(&self.platform, &self.reflection, &ended, How::Cached)?;
         unless!(FastReflectionNotSynced, self.sync_reflection()?);
-        self.end_session(State::Clean(closed_as(&self.platform, &self.home)?))
+        unless!(CloseNotSettled, settle(&self.reflection, &ended));
+        Ok(())
     }
 
-    /// Has a mark with sessions say that its own one has begun: a superblock of the one before is
-    /// no match from here on. The sync of the home file that follows makes it durable.
-    fn note_close_in_mark(&self) -> Result<()> {
+    /// Changes this pair's mark, if the home file has it. The next sync of the home file makes the
+    /// change durable. Returns `true` if the mark says what it should.
+    fn change_mark(&self, change: impl FnOnce(Marker) -> Option<Marker>) -> Result<bool> {
         let io = |call| move |e: io::Error| Error::io(call, self.home.path(), e);
         let home = self.home.file();
         let found =
             self.platform.get_xattr(home, marker::NAME).map_err(io("read the attribute"))?;
-        let Some(mark) = found.and_then(|bytes| Marker::decode(&bytes)) else { return Ok(()) };
-        let Some(Sessions { begun, .. }) = mark.sessions else { return Ok(()) };
-        let sessions = Some(Sessions { before: begun, begun });
-        let value = Marker { sessions, ..mark }.encode();
+        let uuid = self.superblock.lock().uuid;
+        let mark = found.and_then(|bytes| Marker::decode(&bytes));
+        let Some(mark) = mark.filter(|mark| mark.uuid == uuid) else { return Ok(false) };
+        let Some(changed) = change(mark) else { return Ok(true) };
         self.platform
-            .set_xattr(home, marker::NAME, &value)
+            .set_xattr(home, marker::NAME, &changed.encode())
             .map_err(io("set the attribute"))
-            .map(drop)
+    }
+
+    /// Returns the superblock that ends the session.
+    fn ended(&self, state: State) -> Superblock {
+        let superblock = self.superblock.lock();
+        Superblock {
+            session: superblock.session + 1,
+            state,
+            durable: superblock.durable.with_len(self.len()),
+            is_unsettled: false,
+            ..superblock.clone()
+        }
     }
 
     /// Writes the superblock that says that there is nothing to recover. What it says so of is
     /// durable.
     fn end_session(&self, state: State) -> Result<()> {
-        let superblock = self.superblock.lock();
-        let ended = Superblock {
-            session: superblock.session + 1,
-            state,
-            durable: superblock.durable.with_len(self.len()),
-            ..superblock.clone()
+        let how = match self.medium {
+            Medium::Ram => How::Cached,
+            _ if planted!(EndNotSynced) => How::Cached,
+            Medium::Dax if self.durable.is_none() => How::Mapped,
+            // One barrier, which covers the superblock alone.
+            Medium::Dax | Medium::PageCache => How::Durably,
         };
-        // One barrier, which covers the superblock alone.
-        let must_wait = self.medium != Medium::Ram && !planted!(EndNotSynced);
-        write_superblock(&self.platform, &self.reflection, &ended, must_wait)
+        write_superblock(&self.platform, &self.reflection, &self.ended(state), how)
     }
 
     fn sync_home(&self) -> Result<()> {

@@ -7,28 +7,52 @@ use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::superblock::{Cache, ClosedAs, Identity, Moment, Superblock};
 use crate::mmap::MappedFile;
-use crate::mutant::planted;
-use crate::platform::{CacheIdentity, File, FileId, FileStat, Folder, Name, Platform};
+use crate::mutant::{planted, unless};
+use crate::platform::{CacheIdentity, Copying, File, FileId, FileStat, Folder, Name, Platform};
 use crate::units::PAGE;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Writes a superblock over the older of the two copies. Waits until it is durable if `must_wait`.
+/// How a superblock is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    /// A later sync of the file makes it durable.
+    Cached,
+    /// The call waits until it is durable.
+    Durably,
+    /// Through the mapping, which makes it durable without a call: only on persistent memory, where
+    /// no durable points are kept.
+    Mapped,
+}
+
+/// Writes a superblock over the older of the two copies.
 pub(crate) fn write_superblock(
     platform: &Platform,
     reflection: &MappedFile,
     superblock: &Superblock,
-    must_wait: bool,
+    how: How,
 ) -> Result<()> {
     let newer = if planted!(SuperblockOverNewer) { 1 } else { 0 };
     let at = layout::SUPERBLOCKS[superblock.copy_index() ^ newer];
     let (file, id, bytes) = (reflection.file(), FileId::Reflection, superblock.encode());
-    let written = match must_wait {
-        true => platform.write_durably(file, id, &bytes, at),
-        false => platform.write_at(file, id, &bytes, at),
+    let written = match how {
+        How::Cached => platform.write_at(file, id, &bytes, at),
+        How::Durably => platform.write_durably(file, id, &bytes, at),
+        How::Mapped => {
+            reflection.copy_in(at, &bytes, Copying::BySize);
+            // Orders the superblock before everything that relies on it.
+            unless!(SuperblockNotDrained, platform.drain());
+            Ok(())
+        }
     };
     written.map_err(|e| Error::io_at("write the superblock", reflection.path(), at, e))
+}
+
+/// Says that everything is durable that an unsettled superblock says. The word becomes durable
+/// later, and nothing waits for it.
+pub(crate) fn settle(reflection: &MappedFile, superblock: &Superblock) {
+    reflection.store_word_through(layout::SETTLED_WORD, superblock.session);
 }
 
 /// Converts a file system's time to the type of the format.

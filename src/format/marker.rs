@@ -16,6 +16,9 @@ pub const DISCARDED: &str = "user.atomic_mmap.discarded";
 /// Bytes of an inode's number and birth.
 const FILE_LEN: usize = 8 + 8 + 4 + 4;
 const LEN: usize = 16 + FILE_LEN;
+/// Flags after a birth: it is known; a spatial close is about to remove the companions.
+const BORN: u32 = 1;
+const CLOSING: u32 = 2;
 /// Bytes with the key of the companions' names, and the sessions.
 const LONG_LEN: usize = LEN + FILE_LEN + 8 + 16;
 
@@ -32,6 +35,9 @@ pub struct Marker {
     pub named: Option<Key>,
     /// The session that the mark was written for, if the companions lie on another volume.
     pub sessions: Option<Sessions>,
+    /// `true` if a spatial close was about to remove the companions. The home file is complete once
+    /// one of them is gone.
+    pub is_closing: bool,
 }
 
 /// The key from which the names of companions are made.
@@ -70,7 +76,7 @@ impl Marker {
     /// Creates the mark of the pair `uuid` on the file `identity`.
     pub fn new(uuid: [u8; 16], identity: &Identity) -> Self {
         let Identity { inode, born, .. } = *identity;
-        Marker { uuid, inode, born, named: None, sessions: None }
+        Marker { uuid, inode, born, named: None, sessions: None, is_closing: false }
     }
 
     /// Returns the key of the companions' names.
@@ -86,21 +92,21 @@ impl Marker {
     /// Returns the attribute's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = self.uuid.to_vec();
-        let mut push = |inode: u64, born: Option<Moment>| {
+        let mut push = |inode: u64, born: Option<Moment>, closing: u32| {
             let moment = born.unwrap_or_default();
             bytes.extend(inode.to_le_bytes());
             bytes.extend(moment.seconds.to_le_bytes());
             bytes.extend(moment.nanos.to_le_bytes());
-            bytes.extend(u32::from(born.is_some()).to_le_bytes());
+            bytes.extend((u32::from(born.is_some()) | closing).to_le_bytes());
         };
-        push(self.inode, self.born);
+        push(self.inode, self.born, if self.is_closing { CLOSING } else { 0 });
         if self.named.is_none() && self.sessions.is_none() {
             return bytes;
         }
         // No file has inode 0.
         let Key { inode, born, index } =
             self.named.unwrap_or(Key { inode: 0, born: None, index: 0 });
-        push(inode, born);
+        push(inode, born, 0);
         bytes.extend(index.to_le_bytes());
         bytes.extend(u32::from(self.sessions.is_some()).to_le_bytes());
         let Sessions { before, begun } = self.sessions.unwrap_or(Sessions { before: 0, begun: 0 });
@@ -118,7 +124,7 @@ impl Marker {
         let small = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let file = |at: usize| {
             let born = Moment { seconds: number(at + 8) as i64, nanos: small(at + 16) };
-            (number(at), (small(at + 20) != 0).then_some(born))
+            (number(at), (small(at + 20) & BORN != 0).then_some(born))
         };
         let (inode, born) = file(16);
         let mut marker = Marker {
@@ -127,6 +133,7 @@ impl Marker {
             born,
             named: None,
             sessions: None,
+            is_closing: small(LEN - 4) & CLOSING != 0,
         };
         if bytes.len() == LONG_LEN {
             let (inode, born) = file(LEN);
@@ -166,10 +173,12 @@ mod tests {
             let mark = Marker::new([7; 16], &identity);
             let named = Some(Key { inode: 9, born, index: 3 });
             let sessions = Some(Sessions { before: 4, begun: 7 });
+            let is_closing = true;
             for mark in [
                 mark,
+                Marker { is_closing, ..mark },
                 Marker { named, ..mark },
-                Marker { sessions, ..mark },
+                Marker { sessions, is_closing, ..mark },
                 Marker { named, sessions, ..mark },
             ] {
                 assert_eq!(Marker::decode(&mark.encode()), Some(mark));

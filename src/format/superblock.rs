@@ -27,6 +27,9 @@ const STATE_CLEAN: u32 = 2;
 const STATE_EMPTIED: u32 = 3;
 const NAME_LEN: usize = 255;
 const MARKED: u32 = 1;
+const UNSETTLED: u32 = 2;
+/// The session of a new reflection file.
+pub const FIRST_SESSION: u64 = 1;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone)]
 #[repr(C)]
@@ -216,8 +219,14 @@ pub struct Superblock {
     pub name: Vec<u8>,
     /// Which durable points count after which end.
     pub durable: DurablePoints,
-    /// `true` if the mark was durable on the home file before this superblock was written.
+    /// `true` if the mark was durable on the home file before this superblock was written. If it
+    /// was written unsettled: before it was settled.
     pub is_marked: bool,
+    /// `true` if this was written before everything that it says was durable, and may have become
+    /// durable before that. In use: the mark may be missing. Closed: the reflection file may not be
+    /// whole, and after a restart the journal completes it. The settled word tells whether
+    /// everything was durable in the end.
+    pub is_unsettled: bool,
 }
 
 /// The result of decoding one copy.
@@ -259,7 +268,9 @@ impl Superblock {
             length: (SUPERBLOCK_LEN as u32).into(),
             session: self.session.into(),
             state: state.into(),
-            flags: if self.is_marked { MARKED } else { 0 }.into(),
+            flags: (if self.is_marked { MARKED } else { 0 }
+                | if self.is_unsettled { UNSETTLED } else { 0 })
+            .into(),
             uuid: self.uuid,
             slice: (SLICE as u32).into(),
             page: (PAGE as u32).into(),
@@ -379,6 +390,7 @@ impl Superblock {
             name: name.to_vec(),
             durable,
             is_marked: raw.flags.get() & MARKED != 0,
+            is_unsettled: raw.flags.get() & UNSETTLED != 0,
         })
     }
 
@@ -393,6 +405,27 @@ impl Superblock {
             used if used < next || used >= SESSIONS || planted!(SessionsUsedAgain) => next,
             used => used + 1 + (used + 1 - next) % 2,
         }
+    }
+
+    /// Returns the session of the records that complete the pair, if they are needed. A close that
+    /// was not settled needs those of the session that it ended.
+    pub fn records_of(&self) -> u64 {
+        match self.state {
+            State::Clean(_) if self.is_unsettled => self.session.saturating_sub(1),
+            _ => self.session,
+        }
+    }
+
+    /// Returns `true` if the journal was made with the pair, and may have no header before the
+    /// first durable point.
+    pub fn may_lack_header(&self) -> bool {
+        self.records_of() <= FIRST_SESSION
+    }
+
+    /// Returns `true` if the pair was being made, as far as this superblock tells. Nothing was
+    /// stored yet then, unless the home file has its mark.
+    pub fn is_being_made(&self) -> bool {
+        self.durable == DurablePoints::NotYet || self.state == State::InUse && self.is_unsettled
     }
 
     /// Returns the index of the copy to which the superblock of this session is written.
@@ -457,6 +490,7 @@ pub(crate) mod tests {
             name: b"state.dat".to_vec(),
             durable: DurablePoints::None,
             is_marked: false,
+            is_unsettled: false,
         }
     }
 
@@ -464,10 +498,13 @@ pub(crate) mod tests {
     fn what_is_encoded_is_decoded() {
         for state in [sample().state, State::InUse, State::Emptied] {
             for born in [sample().identity.born, None] {
-                let mut block = sample();
-                block.state = state;
-                block.identity.born = born;
-                assert_eq!(Superblock::decode(&block.encode()), Copy::Valid(block));
+                for flags in 0..4 {
+                    let mut block = sample();
+                    block.state = state;
+                    block.identity.born = born;
+                    (block.is_marked, block.is_unsettled) = (flags & 1 == 1, flags & 2 == 2);
+                    assert_eq!(Superblock::decode(&block.encode()), Copy::Valid(block));
+                }
             }
         }
     }

@@ -336,10 +336,13 @@ mutants! {
         CloseNoPoint "close-no-point": "a close begins without a durable point",
         CloseWritesBackNothing "close-writes-back-nothing": "a close does not write back the words that flip records cover",
         CloseNotDrained "close-not-drained": "a close does not drain before the session ends",
-        SpatialHomeNotSynced "spatial-home-not-synced": "the home file is not synced before the pair counts as emptied",
-        SpatialNotEmptied "spatial-not-emptied": "a spatial close does not record that the pair is emptied",
-        SpatialMarkRemovedLast "spatial-mark-removed-last": "the reflection file is removed before the mark",
-        SpatialMarkNotSynced "spatial-mark-not-synced": "the mark's removal is not synced before the reflection file goes",
+        SpatialHomeNotSynced "spatial-home-not-synced": "the home file is not synced before a companion is removed",
+        SpatialNotEmptied "spatial-not-emptied": "a spatial close of a file without a mark does not record that the pair is emptied",
+        SpatialMarkRemovedFirst "spatial-mark-removed-first": "the mark is removed before the companions",
+        SpatialNotClosing "spatial-not-closing": "the mark does not say that the companions are about to go",
+        ClosedAsSettled "closed-as-settled": "the superblock of a fast close claims what its own sync makes durable",
+        SettledBeforeSync "settled-before-sync": "a fast close counts as settled before its sync",
+        CloseNotSettled "close-not-settled": "a fast close never counts as settled, and needs its journal for good",
         SpatialFolderNotSynced "spatial-folder-not-synced": "the folder is not synced after the reflection file was removed",
         FastHomeNotSynced "fast-home-not-synced": "a fast close does not sync the home file",
         FastReflectionNotSynced "fast-reflection-not-synced": "a fast close does not sync the reflection file before it counts as closed",
@@ -347,6 +350,7 @@ mutants! {
         SpatialLeavesPinned "spatial-leaves-pinned": "a spatial close leaves pages that a leaked view pins",
     }
     "engine/superblock.rs" {
+        SuperblockNotDrained "superblock-not-drained": "a superblock that is written through the mapping is not drained",
         RemovedByName "removed-by-name": "a file is removed by name although another file has that name by now",
         SuperblockOverNewer "superblock-over-newer": "a superblock overwrites the newer copy",
     }
@@ -383,6 +387,8 @@ mutants! {
     }
     "recovery/journal.rs" {
         AnyJournalTaken "any-journal-taken": "a journal of another pair or of another time is accepted and written to",
+        HeaderNeverNeeded "header-never-needed": "a journal of the first session needs no header even after a point",
+        LastRecordsForgotten "last-records-forgotten": "the next journal header does not cover the records of a close that was not settled",
         FloorNotChecked "floor-not-checked": "a journal that was copied earlier in the session is accepted",
         HeaderNotMadeDurable "header-not-made-durable": "the journal header that opening finds is not made durable before the other copy is overwritten",
         JournalHeaderNotWritten "journal-header-not-written": "a journal's header does not name its pair",
@@ -413,6 +419,8 @@ mutants! {
         CompanionNotOwned "companion-not-owned": "companions stay owned by the process that made them, which may be the administrator's",
     }
     "recovery/mod.rs" {
+        SettledToHome "settled-to-home": "completing a closed pair stores to its home file, which has another time from then on",
+        MadeNotSettled "made-not-settled": "a new pair never counts as settled, so its mark is not missed",
         DiscardedLogApplied "discarded-log-applied": "the log of a discarded pair is applied to the file that was kept",
         FolderHeldOpen "folder-held-open": "the folder of the companions stays open while a file is open",
         TrustedWordsKept "trusted-words-kept": "the durable words of a trusted pair are not checked",
@@ -425,6 +433,8 @@ mutants! {
         RecoverNotDrained "recover-not-drained": "no drain between recovery and the new session",
     }
     "recovery/probe.rs" {
+        SettledNotCompared "settled-not-compared": "every superblock counts as settled",
+        ClosingNotTold "closing-not-told": "a mark that says that the companions were about to go counts as any mark",
         BootIdAloneBelieved "boot-id-alone-believed": "a pair is trusted by its boot ID although its page cache is gone",
         BackAfterDeath "back-after-death": "unsynced writes are taken back after a process crash",
         LongPointTaken "long-point-taken": "a durable point that is too long for any file is accepted",
@@ -438,6 +448,7 @@ mutants! {
     }
     "recovery/make.rs" {
         DiscardedAnyones "discarded-anyones": "discard removes a companion that may be another home file's",
+        MadeAsSettled "made-as-settled": "the first superblock claims the mark that comes later",
         MadeNotSynced "made-not-synced": "a new reflection file is not synced before it gets its name",
         MadeFolderNotSynced "made-folder-not-synced": "the name of a new reflection file is not synced",
         SessionStands "session-stands": "a new session keeps the number of the previous one",

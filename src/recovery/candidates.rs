@@ -22,7 +22,7 @@ use super::trust::Named;
 use crate::engine::superblock::{Companions, identity_of, moment};
 use crate::error::Result;
 use crate::format::marker::{self, Key, Marker};
-use crate::format::superblock::{DurablePoints, Identity, Judged, Moment, State, Superblock};
+use crate::format::superblock::{Identity, Judged, Moment, State, Superblock};
 use crate::mutant::planted;
 use crate::platform::{File, FileStat, NO_TIME, Name};
 use std::ffi::{OsStr, OsString};
@@ -350,7 +350,7 @@ impl Opening<'_> {
 /// Returns `true` if nothing in the file counts: the pair was being made, or a spatial close of it
 /// did not end.
 pub(super) fn is_unfinished(superblock: &Superblock) -> bool {
-    superblock.state == State::Emptied || superblock.durable == DurablePoints::NotYet
+    superblock.state == State::Emptied || superblock.is_being_made()
 }
 
 /// Returns `true` if the companion is a copy of the file for which its superblock was written.

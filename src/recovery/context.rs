@@ -375,6 +375,24 @@ impl<'a> Opening<'a> {
         keeps && !self.options.read_only
     }
 
+    /// Returns `true` if durable points will be kept for a new pair of these files, which are not
+    /// mapped yet.
+    pub(super) fn will_keep_durable_points(
+        &self,
+        home: (&File, &Path),
+        reflection: (&File, &Path),
+    ) -> Result<bool> {
+        Ok(match (self.options.durability, self.forced) {
+            (Durability::AtomicSync, _) => true,
+            (_, Some(medium)) => medium == Medium::PageCache,
+            (_, None) if self.is_kept_in_memory() => false,
+            (_, None) => {
+                let lie_on = [self.home_lies_on, self.dir_lies_on];
+                medium::of_new(self.platform, lie_on, home, reflection)? == Medium::PageCache
+            }
+        })
+    }
+
     /// Returns what the superblock says about durable points.
     pub(super) fn durable_points(&self, keeps: bool, len: u64) -> DurablePoints {
         match self.options.durability {

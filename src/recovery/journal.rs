@@ -7,9 +7,9 @@
 use super::replay_journal::Pair;
 use super::{Opening, trust::Named};
 use crate::config::Medium;
-use crate::engine::durable::journal::{JOURNAL_LENS, Journal, journal_len};
+use crate::engine::durable::journal::{JOURNAL_LENS, Journal, NextHeader, journal_len};
 use crate::engine::superblock::{
-    Companion, Companions, Kind, closed_as, remove_if_is, remove_own, write_superblock,
+    Companion, Companions, How, Kind, closed_as, remove_if_is, remove_own, write_superblock,
 };
 use crate::error::{Distrust, Error, Result};
 use crate::format::floor::{FLOOR_LEN, Floor};
@@ -26,7 +26,8 @@ pub(super) struct Found {
     /// The records that count, with their places in the journal.
     pub run: Vec<(u64, Record)>,
     pub seed: JournalSeed,
-    pub file: File,
+    /// The journal's file. `None` where no journal is needed, since it would have no record.
+    pub file: Option<File>,
     pub name: Name,
 }
 
@@ -69,9 +70,25 @@ pub(super) struct OpenJournal {
     pub made: Option<FileStat>,
 }
 
+/// What opening writes to a journal before the next session begins.
+struct Beginning {
+    /// Covers the last session with records, and the next session.
+    header: Header,
+    /// The newest header and its block, if they may be in the page cache only.
+    renewed: Option<(Header, usize)>,
+    /// `true` if all of the file may be in the page cache only.
+    is_synced: bool,
+    /// `true` if its name may be, too.
+    is_named: bool,
+}
+
 impl Opening<'_> {
-    /// Reads the journal of the session that the superblock began. The reflection file holds the
-    /// journal's floor.
+    /// Reads the journal of the session of the superblock, or of the session that it ended. The
+    /// reflection file holds the journal's floor.
+    ///
+    /// The journal of a new pair, and its header, are durable with the first durable point, which
+    /// the floor follows. Without a floor there was no point, so a journal that is missing, or has
+    /// no header, is one without a record.
     pub(super) fn read_journal(
         &self,
         (companions, reflection): (&Companions, &File),
@@ -80,7 +97,13 @@ impl Opening<'_> {
         base: DurableBase,
     ) -> Result<Read> {
         let name = companions.journal();
+        let floor = self.floor(companions.reflection.path(), reflection, superblock)?;
+        let has_no_record =
+            superblock.may_lack_header() && (floor == 0 || planted!(HeaderNeverNeeded));
+        let seed = JournalSeed::new(&superblock.uuid, superblock.records_of());
+        let found = |run, file| Read::Found(Found { base, run, seed, file, name: name.clone() });
         let (file, stat) = match self.open_trusted(name, home)? {
+            Named::Nothing if has_no_record => return Ok(found(Vec::new(), None)),
             Named::Nothing => return Ok(Read::Nothing),
             Named::Irregular => return Err(self.distrusted(name, Distrust::IsIrregular)),
             Named::Distrusted(why) => return Err(self.distrusted(name, why)),
@@ -91,31 +114,37 @@ impl Opening<'_> {
             .read_at(&file, FileId::Journal, &mut bytes, 0)
             .map_err(|e| Error::io_at("read the journal", name.path(), 0, e))?;
         let header = Header::newest(&bytes).map(|(header, _)| header);
-        let covers = header.is_some_and(|h| h.covers(&superblock.uuid, superblock.session));
+        let covers = match header {
+            Some(header) => header.covers(&superblock.uuid, superblock.records_of()),
+            None => has_no_record && Header::may_be_torn(&bytes),
+        };
         if !covers && !planted!(AnyJournalTaken) {
             return Ok(Read::OfAnother);
         }
-        let seed = JournalSeed::new(&superblock.uuid, superblock.session);
         let run = newest_run(seed, &bytes);
         let newest = run.last().map_or(0, |(_, record)| record.number);
-        if newest < self.floor(&companions.reflection, reflection, superblock)?
-            && !planted!(FloorNotChecked)
-        {
+        if newest < floor && !planted!(FloorNotChecked) {
             // The journal was copied before the record of that number was written.
             return Ok(Read::OfAnother);
         }
-        Ok(Read::Found(Found { base, run, seed, file, name: name.clone() }))
+        Ok(found(run, Some(file)))
     }
 
     /// Returns the lowest number that the newest record of the superblock's session may have.
-    fn floor(&self, name: &Name, reflection: &File, superblock: &Superblock) -> Result<u64> {
+    /// `path` is the reflection file's.
+    pub(super) fn floor(
+        &self,
+        path: &Path,
+        reflection: &File,
+        superblock: &Superblock,
+    ) -> Result<u64> {
         let mut places = [[0; FLOOR_LEN]; 2];
         for (place, at) in places.iter_mut().zip(layout::FLOORS) {
             self.platform
                 .read_at(reflection, FileId::Reflection, place, at)
-                .map_err(|e| Error::io_at("read the floor of the journal", name.path(), at, e))?;
+                .map_err(|e| Error::io_at("read the floor of the journal", path, at, e))?;
         }
-        Ok(Floor::of_session(&superblock.uuid, superblock.session, places))
+        Ok(Floor::of_session(&superblock.uuid, superblock.records_of(), places))
     }
 
     /// Opens the journal for a new session, and makes one if none fits. `is_known` is `true` if a
@@ -139,55 +168,80 @@ impl Opening<'_> {
         };
         let Usable { file, len, newest } = found;
         let used = newest.map_or(superblock.session, |(newest, _)| newest.to);
-        let session = superblock.next_session(used);
+        // A new pair is in use from the beginning. The first point makes its journal durable.
+        let is_begun = is_fresh && superblock.durable.base().is_some();
+        let session = if is_begun { superblock.session } else { superblock.next_session(used) };
         // In a journal that was just made, the first header goes to the first block.
         let block = newest.map_or(1, |(_, block)| block);
         let name_of = name.clone();
         let mut journal = OpenJournal { file, name: name_of, len, block, session, made };
-        let path = name.path();
-        let header = Header { uuid: superblock.uuid, from: superblock.session, to: session };
-        // An earlier opening may have made the journal and crashed before the sync.
-        let is_synced = made.is_some() || !is_known;
-        let write = |file: &File, header: &Header, block: usize, is_durable: bool| {
-            let (id, bytes, at) = (FileId::Journal, header.encode(), (block * BLOCK) as u64);
-            let written = match is_durable {
-                true => self.platform.write_durably(file, id, &bytes, at),
-                false => self.platform.write_at(file, id, &bytes, at),
-            };
-            written.map_err(|e| Error::io_at("write", path, at, e))
+        let last = match superblock {
+            _ if planted!(LastRecordsForgotten) => superblock.session,
+            _ => superblock.records_of(),
         };
-        let prepare = |journal: &mut OpenJournal| -> Result<()> {
-            // A close has made a record durable, and before it the header. After any other end,
-            // even of an opening, the newest header may be in the page cache only.
-            let is_closed =
-                |newest: &Header| is_known && !has_died && newest.to <= superblock.session;
-            if let Some((newest, block)) = newest.filter(|(newest, _)| !is_closed(newest)) {
-                // The next header overwrites the older one. If that write is torn, the newest
-                // header must still be there.
-                unless!(HeaderNotMadeDurable, write(&journal.file, &newest, block, true)?);
-            }
-            let block = 1 - journal.block;
-            // The header is durable before the superblock of the new session, which recognizes its
-            // journal by this header. The sync of a new journal includes it.
-            unless!(JournalHeaderNotWritten, write(&journal.file, &header, block, !is_synced)?);
-            journal.block = block;
-            if is_synced {
-                self.sync_journal(&journal.file, name, medium, is_fresh)?;
+        // An earlier opening may have made the journal and crashed before it synced the folder.
+        let is_named = !is_known || made.is_some() || superblock.is_being_made();
+        // A close has made a record durable, and before it the header. After any other end, even of
+        // an opening, the newest header may be in the page cache only.
+        let is_closed = |newest: &Header| is_known && !has_died && newest.to <= superblock.session;
+        let beginning = Beginning {
+            header: Header { uuid: superblock.uuid, from: last, to: session },
+            renewed: newest.filter(|(newest, _)| !is_closed(newest)),
+            is_named: is_named && !is_fresh,
+            // No session that wrote a point has left the file, or only the first one has.
+            is_synced: is_named || newest.is_none() || superblock.may_lack_header(),
+        };
+        let mut prepare = || {
+            if !is_begun {
+                self.begin_in_journal(&mut journal, &beginning, medium)?;
             }
             // On other media there is no device to wait for. From here on the file is only written,
             // in whole blocks from aligned buffers.
             if medium == Medium::PageCache {
                 let bypassed = self.platform.bypass_cache(&journal.file);
-                let _goes_through_the_cache = bypassed.map_err(self.io("open", path))?;
+                let _goes_through_the_cache = bypassed.map_err(self.io("open", name.path()))?;
             }
             Ok(())
         };
-        prepare(&mut journal).inspect_err(|_| {
+        prepare().inspect_err(|_| {
             if let Some(there) = made {
                 let _best_effort = remove_if_is(self.platform, name, &there);
             }
         })?;
         Ok(journal)
+    }
+
+    /// Writes the header by which the next session recognizes its journal, durably. It is durable
+    /// before the superblock of that session.
+    fn begin_in_journal(
+        &self,
+        journal: &mut OpenJournal,
+        beginning: &Beginning,
+        medium: Medium,
+    ) -> Result<()> {
+        let Beginning { header, renewed, is_synced, is_named } = beginning;
+        let (file, name) = (&journal.file, &journal.name);
+        let write = |header: &Header, block: usize, is_durable: bool| {
+            let (id, bytes, at) = (FileId::Journal, header.encode(), (block * BLOCK) as u64);
+            let written = match is_durable {
+                true => self.platform.write_durably(file, id, &bytes, at),
+                false => self.platform.write_at(file, id, &bytes, at),
+            };
+            written.map_err(|e| Error::io_at("write", name.path(), at, e))
+        };
+        if let Some((newest, block)) = renewed {
+            // The next header overwrites the older one. If that write is torn, the newest header
+            // must still be there.
+            unless!(HeaderNotMadeDurable, write(newest, *block, true)?);
+        }
+        let block = 1 - journal.block;
+        // The sync of a new journal includes the header.
+        unless!(JournalHeaderNotWritten, write(header, block, !is_synced)?);
+        if *is_synced {
+            self.sync_journal(file, name, medium, *is_named)?;
+        }
+        journal.block = block;
+        Ok(())
     }
 
     /// Returns this pair's journal if it may be used again. Otherwise removes it.
@@ -201,9 +255,9 @@ impl Opening<'_> {
             return Ok(None);
         };
         match header {
-            Some(newest) if JOURNAL_LENS.contains(&stat.len) => {
+            newest if JOURNAL_LENS.contains(&stat.len) => {
                 let len = self.room_of_journal(&file, name.path(), stat.len)?;
-                Ok(Some(Usable { file, len, newest: Some(newest) }))
+                Ok(Some(Usable { file, len, newest }))
             }
             _ => {
                 remove_own(self.platform, name, &file).map_err(self.io("remove", name.path()))?;
@@ -295,10 +349,10 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Makes the journal and its name durable. Orders both before the superblock that says that a
-    /// journal exists. Otherwise a power loss would leave a pair that is refused. `sync_names`
-    /// makes the names of a new pair durable together.
-    fn sync_journal(&self, file: &File, name: &Name, medium: Medium, is_fresh: bool) -> Result<()> {
+    /// Makes the journal durable, and its name if `is_named`. Orders both before the superblock
+    /// that says that a journal exists. Otherwise a power loss would leave a pair that is refused.
+    /// `sync_names` makes the names of a new pair durable together.
+    fn sync_journal(&self, file: &File, name: &Name, medium: Medium, is_named: bool) -> Result<()> {
         let (path, folder) = (name.path(), name.folder());
         if medium == Medium::Ram {
             return Ok(());
@@ -307,7 +361,7 @@ impl Opening<'_> {
             JournalNotSynced,
             self.platform.sync_all(file, FileId::Journal).map_err(self.io("sync", path))?
         );
-        if !is_fresh {
+        if is_named {
             unless!(
                 JournalFolderNotSynced,
                 self.platform
@@ -335,9 +389,10 @@ impl Opening<'_> {
             session: last.session + 1,
             state: State::Clean(closed_as(self.platform, pair.home)?),
             durable: DurablePoints::None,
+            is_unsettled: false,
             ..last
         };
-        write_superblock(self.platform, pair.reflection, &closed, false)?;
+        write_superblock(self.platform, pair.reflection, &closed, How::Cached)?;
         Ok(closed)
     }
 
@@ -361,10 +416,14 @@ impl Opening<'_> {
         }
         let session = superblock.session;
         let seed = JournalSeed::new(&superblock.uuid, session);
-        let header = Header { uuid: superblock.uuid, from: session, to: session };
+        let header = NextHeader {
+            header: Header { uuid: superblock.uuid, from: session, to: session },
+            block: 1 - block,
+            is_first: superblock.may_lack_header(),
+        };
         let file = (file, len, most);
         let path = name.path().to_owned();
-        Ok(Journal::new(self.platform.clone(), file, path, seed, (header, 1 - block)))
+        Ok(Journal::new(self.platform.clone(), file, path, seed, header))
     }
 
     /// Returns `true` if the file in the companion's place cannot be used, or names another pair

@@ -8,12 +8,12 @@ use super::trust::Named;
 use super::{Opening, UNFINISHED};
 use crate::config::Medium;
 use crate::engine::superblock::{
-    Companions, cache_parts, identity_of, remove_own, write_superblock,
+    Companions, How, cache_parts, identity_of, remove_own, write_superblock,
 };
 use crate::error::{Distrust, Error, Mismatch, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker, Sessions};
-use crate::format::superblock::{DurablePoints, SUPERBLOCK_LEN, State, Superblock};
+use crate::format::superblock::{DurablePoints, FIRST_SESSION, SUPERBLOCK_LEN, State, Superblock};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, FileStat, Name, OpenHow, Platform};
@@ -99,7 +99,6 @@ impl Opening<'_> {
             return Ok(None);
         }
         self.own_like_home(&file, &new, (home, stat))?;
-        let superblock = self.first_superblock(stat, &there);
         // This has an effect only while the files are empty. Where it is not available, a full disk
         // can cause a SIGBUS, and nothing else changes.
         self.write_in_place(&file, &new)?;
@@ -120,6 +119,11 @@ impl Opening<'_> {
         platform
             .set_file_len(&file, id, reflection_len)
             .map_err(self.io("change the length", &new))?;
+        let durable = match self.will_keep_durable_points((home, self.path), (&file, &new))? {
+            true => self.durable_points(true, len),
+            false => DurablePoints::NotYet,
+        };
+        let superblock = self.first_superblock(stat, &there, durable);
         let head = head_of(&superblock, len);
         platform.write_at(&file, id, &head, 0).map_err(no_space(0, head.len() as u64))?;
         // The file is whole before it has its name. The name is durable before the mark.
@@ -138,9 +142,19 @@ impl Opening<'_> {
     }
 
     /// Returns the superblock of a reflection file that is being made.
-    pub(super) fn first_superblock(&self, home: &FileStat, own: &FileStat) -> Superblock {
+    ///
+    /// Where durable points are kept, the pair is in use from the beginning: no store to either
+    /// file comes before the names and the mark are durable, and a missing journal has no record.
+    /// Elsewhere nothing in the file counts before a second superblock says so.
+    pub(super) fn first_superblock(
+        &self,
+        home: &FileStat,
+        own: &FileStat,
+        durable: DurablePoints,
+    ) -> Superblock {
+        let is_begun = durable.base().is_some();
         Superblock {
-            session: 1,
+            session: FIRST_SESSION,
             state: State::InUse,
             uuid: self.platform.new_uuid(),
             identity: identity_of(home),
@@ -148,9 +162,9 @@ impl Opening<'_> {
             boot_id: self.cache.boot_id,
             cache: cache_parts(&self.cache),
             name: self.home_name(),
-            // Nothing in the file counts before the home file has its mark.
-            durable: if planted!(MarkLast) { DurablePoints::None } else { DurablePoints::NotYet },
-            is_marked: false,
+            durable,
+            is_marked: is_begun && self.home_keeps_marks.get(),
+            is_unsettled: is_begun && !planted!(MadeAsSettled),
         }
     }
 
@@ -223,10 +237,13 @@ impl Opening<'_> {
             own: identity_of(&self.stat(reflection.file(), reflection.path())?),
             name: self.home_name(),
             is_marked,
+            is_unsettled: false,
             ..last
         };
-        write_superblock(platform, reflection, &superblock, false)?;
-        if medium != Medium::Ram || !self.lies_in_memory() {
+        let is_mapped = medium == Medium::Dax && durable.base().is_none();
+        let how = if is_mapped { How::Mapped } else { How::Cached };
+        write_superblock(platform, reflection, &superblock, how)?;
+        if !is_mapped && (medium != Medium::Ram || !self.lies_in_memory()) {
             // The new session is durable before its first operation: else the next recovery could
             // take that operation's words back by an undo entry of the old one. On a disk that was
             // forced to be RAM, a power loss would otherwise leave the superblock of a pair that
@@ -323,15 +340,20 @@ impl Opening<'_> {
         {
             // Without its mark the pair would be refused. From here on nothing in it counts.
             // Durable before the mark goes, for a crash in between.
-            let emptied =
-                Superblock { session: last.session + 1, state: State::Emptied, ..last.clone() };
+            let emptied = Superblock {
+                session: last.session + 1,
+                state: State::Emptied,
+                is_unsettled: false,
+                ..last.clone()
+            };
             let at = layout::SUPERBLOCKS[emptied.copy_index()];
             self.platform
                 .write_at(file, FileId::Reflection, &emptied.encode(), at)
                 .map_err(|e| Error::io_at("write the superblock", path, at, e))?;
             self.platform.sync_all(file, FileId::Reflection).map_err(self.io("sync", path))?;
         }
-        if let (None, Some(uuid), Mark::OfThisFile) = (&found.superblock, &found.marked, found.mark)
+        if let (None, Some(uuid), Mark::OfThisFile | Mark::Closing) =
+            (&found.superblock, &found.marked, found.mark)
         {
             // Its reflection file is gone, and the companions beside it may be left.
             for name in self.candidates(stat, None)? {

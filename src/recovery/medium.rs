@@ -1,5 +1,6 @@
 //! Determines the medium of a file: the one that is forced, or the one that the system shows.
 
+use super::HUGE_PAGE;
 use crate::config::Medium;
 use crate::config::options::{MEDIUM_VARIABLE, Options};
 use crate::error::{Error, Result};
@@ -101,10 +102,29 @@ pub(crate) fn map(
         return Ok((home, reflection, Medium::Dax));
     }
     let (home, reflection) = plain()?;
-    // Both files have one medium, since a pair that loses one of its files is lost.
+    Ok((home, reflection, without_sync(lie_on)))
+}
+
+/// Returns the medium of two files that nothing forces, as `map` will.
+pub(crate) fn of_new(
+    platform: &Platform,
+    lie_on: [FileSystem; 2],
+    home: (&File, &Path),
+    reflection: (&File, &Path),
+) -> Result<Medium> {
+    for (file, path) in [home, reflection] {
+        if map_sync(platform, file, path, HUGE_PAGE, HUGE_PAGE)?.is_none() {
+            return Ok(without_sync(lie_on));
+        }
+    }
+    Ok(Medium::Dax)
+}
+
+/// Returns the medium of files that cannot both be mapped synchronously. Both have one medium,
+/// since a pair that loses one of its files is lost.
+fn without_sync(lie_on: [FileSystem; 2]) -> Medium {
     let in_memory = |file_system: &FileSystem| matches!(file_system, FileSystem::Ram(_));
-    let medium = if lie_on.iter().any(in_memory) { Medium::Ram } else { Medium::PageCache };
-    Ok((home, reflection, medium))
+    if lie_on.iter().any(in_memory) { Medium::Ram } else { Medium::PageCache }
 }
 
 /// Maps `len` bytes of a file synchronously. Returns `None` if the file system cannot do that. The

@@ -9,6 +9,7 @@
 //! | `probe` | the search for the pair and its state (writes nothing) |
 //! | `pair` | the decision whether the two files go together (a pure table) |
 //! | `make` | how opening makes a pair, begins a session, and discards a pair |
+//! | `begin` | how a session begins |
 //! | `reservation` | the default size of a file's reservation of addresses |
 //! | `medium` | the medium on which the files lie |
 //! | `journal` | which journal belongs to the pair, and how it is opened |
@@ -27,6 +28,7 @@
 //! points. May import `engine` and below.
 
 mod apply_log;
+mod begin;
 mod candidates;
 mod context;
 mod journal;
@@ -43,11 +45,10 @@ mod wait;
 
 use crate::config::options::Options;
 use crate::config::{Medium, OnMismatch};
-use crate::engine::superblock::{Companions, Kind};
+use crate::engine::superblock::Companions;
 use crate::engine::{Engine, Setup, durable::journal::Journal, resize::truncate};
 use crate::error::{Error, Result};
 use crate::format::layout;
-use crate::format::marker::Sessions;
 use crate::format::superblock::{State, Superblock};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
@@ -145,7 +146,7 @@ impl<'a> Located<'a> {
             return Err(opening.mismatch(look.companions.reflection.path(), why));
         }
         let is_fresh = matches!(decision, Decision::Fresh | Decision::Discard);
-        if decision == Decision::GoBack
+        if matches!(decision, Decision::GoBack | Decision::Settle)
             && let Some(journal) = &look.journal
         {
             let len = journal.len();
@@ -356,7 +357,9 @@ struct Mapped<'a> {
 impl<'a> Mapped<'a> {
     fn pair(&self) -> replay_journal::Pair<'_> {
         let Mapped { platform, home, reflection, medium, .. } = self;
-        replay_journal::Pair { platform, home, reflection, medium: *medium }
+        let is_home_whole =
+            self.carried.verdict.decision == Decision::Settle && !planted!(SettledToHome);
+        replay_journal::Pair { platform, home, reflection, medium: *medium, is_home_whole }
     }
 
     /// Ends what the last session left: applies the records of its lanes, or returns to its last
@@ -386,7 +389,7 @@ impl<'a> Mapped<'a> {
         let has_died = self.carried.superblock.state == State::InUse && !is_fresh;
         let pair = self.pair();
         match &self.carried.verdict.journal {
-            Some(journal) if decision == Decision::GoBack => {
+            Some(journal) if matches!(decision, Decision::GoBack | Decision::Settle) => {
                 self.begin_private_changes();
                 self.carried.verdict.lengths = pair.go_back(journal, &opening.options.reporter)?;
             }
@@ -446,76 +449,6 @@ impl Recovered<'_> {
         let begin = |journal| opening.begin_journal(journal, &superblock, len);
         let journal = journal.map(begin).transpose()?;
         self.mapped.into_engine(superblock, journal)
-    }
-
-    /// Opens or makes the journal, if this session keeps durable points.
-    fn open_journal(&mut self) -> Result<Option<journal::OpenJournal>> {
-        let Mapped { medium, keeps_points, carried, .. } = &self.mapped;
-        let Carried { superblock, companions, verdict, located, .. } = carried;
-        if !keeps_points {
-            return Ok(None);
-        }
-        let (opening, name) = (&located.opening, companions.journal());
-        let home = (&located.home.file, &located.stat);
-        let known = (self.had_points, self.has_died);
-        let (is_fresh, len) = (verdict.is_fresh, verdict.lengths.len);
-        let journal = opening.open_journal(name, home, *medium, (known, is_fresh), superblock)?;
-        let is_first = !is_fresh && superblock.durable.base().is_none();
-        self.mapped.carried.undo.made_journal =
-            journal.made.map(|there| opening.undo_making(name, there));
-        if is_first {
-            // The last session kept no durable points, or they no longer count. From here on, the
-            // state of the files counts as the first durable point.
-            self.mapped.pair().begin_durable_words(len)?;
-        }
-        if !is_fresh && let Some(undo) = &mut self.mapped.carried.undo.made_journal {
-            // The superblock of a pair that existed before may say from here on that there is a
-            // journal. So the journal stays even if opening fails.
-            undo.keep();
-        }
-        Ok(Some(journal))
-    }
-
-    /// Writes the mark, and then the superblock that says that the pair is in use. So a home file
-    /// without a mark has no pair.
-    fn begin_session(&mut self, session: u64) -> Result<Superblock> {
-        let Mapped { home, reflection, platform, medium, keeps_points, carried, .. } =
-            &mut self.mapped;
-        let Carried { superblock, verdict, companions, undo, located, .. } = carried;
-        let (keeps, medium) = (*keeps_points, *medium);
-        let (opening, stat) = (&located.opening, &located.stat);
-        let set_marker = || {
-            let sessions = Sessions { before: superblock.session, begun: session };
-            let of_pair = (superblock.uuid, sessions, superblock.is_marked);
-            opening.set_marker(home, stat, reflection, of_pair, &companions.reflection, medium)
-        };
-        // The superblock of a restored pair still names another home file, and a mark would hide
-        // that.
-        let mark_comes_last = verdict.is_restored || planted!(MarkLast);
-        let mut is_marked = false;
-        if !mark_comes_last && !planted!(OpenNotMarked) {
-            if verdict.is_fresh {
-                let step = Step::Marked(opening.another(&located.home.file)?);
-                undo.marked = Some(Rollback::new(opening.platform, step));
-            }
-            is_marked = set_marker()?;
-        }
-        if verdict.is_fresh && !is_marked && !opening.is_kept_in_memory() {
-            // The sync of the mark would have made the new length durable.
-            home.sync_all().map_err(opening.io("sync", opening.path))?;
-        }
-        let says = (opening.durable_points(keeps, verdict.lengths.len), is_marked);
-        let last = (superblock.clone(), session);
-        let begun = opening.begin_session(platform, reflection, last, stat, medium, says)?;
-        if mark_comes_last {
-            set_marker()?;
-        }
-        if !keeps && self.had_points {
-            // The last session kept durable points. The new superblock says that this session keeps
-            // none.
-            opening.remove_companion(companions.of(Kind::Journal), stat, &begun.uuid)?;
-        }
-        Ok(begun)
     }
 
     /// Zeroes what lies past the length, if a shrink or a return to a durable point left something

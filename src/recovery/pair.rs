@@ -20,6 +20,9 @@ pub(crate) enum Mark {
     /// original. The pair was last opened on another device and by another path, while its
     /// companions lie on a third device.
     OfSnapshot,
+    /// As `OfThisFile`, and a spatial close was about to remove the companions. Without them the
+    /// home file is complete.
+    Closing,
 }
 
 /// What was found in the reflection file's place.
@@ -62,6 +65,9 @@ pub(crate) enum Home {
 pub(crate) enum Use {
     /// Closed by `CloseMode::Fast`.
     Closed,
+    /// As `Closed`, but the reflection file may not be whole: the machine was restarted, and the
+    /// sync of that close may not have ended. The journal completes it.
+    Unsettled,
     /// In use by a process that crashed, on a medium and machine that kept its stores.
     Died,
     /// In use when the machine was restarted, on a medium that loses stores then.
@@ -87,13 +93,15 @@ pub(crate) enum Decision {
     Recover,
     /// Go back to the last durable point.
     GoBack,
+    /// As `GoBack`, for a closed pair: the home file is complete, and nothing is stored to it.
+    Settle,
     /// Touch nothing.
     Refuse(Mismatch),
 }
 
 /// Returns the decision for a combination of findings. The first row that matches counts.
 pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
-    use Decision::{Fresh, GoBack, Recover, Reuse};
+    use Decision::{Fresh, GoBack, Recover, Reuse, Settle};
     let with_mark = |wish| decide(Mark::OfThisFile, found, wish);
     let doubt = match (mark, found) {
         (Mark::Gone, Found::OfThisFile { .. }) => Some(Mismatch::MarkGone),
@@ -110,7 +118,15 @@ pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
         };
     }
     match (mark, found) {
-        (Mark::Gone | Mark::OfSnapshot, _) => with_mark(wish),
+        // The home file was durable before the first companion went.
+        (
+            Mark::Closing,
+            Found::Nothing
+            | Found::OfAnotherFile
+            | Found::OfEarlierFile
+            | Found::OfThisFile { state: Use::JournalGone, .. },
+        ) => Decision::Discard,
+        (Mark::Gone | Mark::OfSnapshot | Mark::Closing, _) => with_mark(wish),
         // Another home file's companion stays where it is. The new reflection file gets another
         // name.
         (Mark::None, Found::Nothing | Found::OfAnotherFile | Found::Foreign) => Fresh,
@@ -141,11 +157,15 @@ pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
                 (_, Use::JournalSwapped) => mismatch(Mismatch::JournalSwapped, wish, None),
                 (Home::TooShort, _) => mismatch(Mismatch::HomeTruncated, wish, None),
                 (Home::AsItWas, Use::Closed) => Reuse,
+                (Home::AsItWas, Use::Unsettled) => Settle,
                 (Home::AsItWas, Use::Died) => Recover,
                 (Home::AsItWas, Use::Restarted) => {
                     mismatch(Mismatch::Restarted, wish, Some(Recover))
                 }
                 (Home::Changed, Use::Closed) => mismatch(Mismatch::HomeChanged, wish, Some(Reuse)),
+                (Home::Changed, Use::Unsettled) => {
+                    mismatch(Mismatch::HomeChanged, wish, Some(Settle))
+                }
                 (Home::Changed, Use::Died | Use::Restarted) => {
                     mismatch(Mismatch::HomeChanged, wish, Some(Recover))
                 }
@@ -166,8 +186,9 @@ fn mismatch(why: Mismatch, wish: OnMismatch, trusted: Option<Decision>) -> Decis
 mod tests {
     use super::*;
 
-    fn marks() -> [Mark; 5] {
-        [Mark::None, Mark::OfThisFile, Mark::OfAnotherFile, Mark::Gone, Mark::OfSnapshot]
+    fn marks() -> [Mark; 6] {
+        use Mark::{Closing, Gone, None, OfAnotherFile, OfSnapshot, OfThisFile};
+        [None, OfThisFile, OfAnotherFile, Gone, OfSnapshot, Closing]
     }
 
     fn findings() -> Vec<Found> {
@@ -186,6 +207,7 @@ mod tests {
         for home in [Home::AsItWas, Home::Changed, Home::TooShort] {
             for state in [
                 Use::Closed,
+                Use::Unsettled,
                 Use::Died,
                 Use::Undone,
                 Use::JournalGone,
@@ -203,6 +225,9 @@ mod tests {
     fn is_anothers(f: Found) -> bool {
         matches!(f, Found::Nothing | Found::OfAnotherFile | Found::Foreign)
     }
+    fn is_without_journal(f: Found) -> bool {
+        matches!(f, Found::OfThisFile { state: Use::JournalGone, .. })
+    }
     fn is_undone(f: Found) -> bool {
         matches!(
             f,
@@ -216,6 +241,15 @@ mod tests {
         const NO: fn(M) -> Decision = Decision::Refuse;
         vec![
             ("plain file", |m, f| m == Mark::None && is_anothers(f), Decision::Fresh),
+            (
+                "closed, and a companion is gone",
+                |m, f| {
+                    m == Mark::Closing
+                        && f != Found::Foreign
+                        && (is_anothers(f) || f == Found::OfEarlierFile || is_without_journal(f))
+                },
+                Decision::Discard,
+            ),
             (
                 "gone",
                 |m, f| m == Mark::OfThisFile && matches!(f, Found::Nothing | Found::OfEarlierFile),
@@ -243,6 +277,14 @@ mod tests {
                 |m, f| m == Mark::OfThisFile && f == Found::OfAnotherFile,
                 NO(M::Swapped),
             ),
+        ]
+    }
+
+    /// The rows of the table about a whole pair.
+    fn rows_of_pairs() -> Vec<Row> {
+        use Mismatch as M;
+        const NO: fn(M) -> Decision = Decision::Refuse;
+        vec![
             (
                 "goes back",
                 |_, f| matches!(f, Found::OfThisFile { state: Use::Undone, .. }),
@@ -250,7 +292,7 @@ mod tests {
             ),
             (
                 "journal gone",
-                |_, f| matches!(f, Found::OfThisFile { state: Use::JournalGone, .. }),
+                |m, f| m != Mark::Closing && is_without_journal(f),
                 NO(M::JournalGone),
             ),
             (
@@ -274,6 +316,11 @@ mod tests {
                 Decision::Reuse,
             ),
             (
+                "closed, and not settled",
+                |_, f| f == Found::OfThisFile { home: Home::AsItWas, state: Use::Unsettled },
+                Decision::Settle,
+            ),
+            (
                 "died",
                 |_, f| f == Found::OfThisFile { home: Home::AsItWas, state: Use::Died },
                 Decision::Recover,
@@ -292,7 +339,7 @@ mod tests {
     #[test]
     fn every_combination_has_exactly_one_row() {
         use Mismatch as M;
-        let rows = rows();
+        let rows: Vec<Row> = rows().into_iter().chain(rows_of_pairs()).collect();
         for mark in marks() {
             for found in findings() {
                 let in_doubt = match mark {

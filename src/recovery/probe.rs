@@ -89,7 +89,8 @@ impl Probe {
 
     /// Returns `true` if the pair was closed and its home file is as it was, by a sum.
     pub(super) fn has_sum(&self) -> bool {
-        matches!(self.found, Found::OfThisFile { home: Home::AsItWas, state: Use::Closed })
+        let Found::OfThisFile { home: Home::AsItWas, state } = self.found else { return false };
+        matches!(state, Use::Closed | Use::Unsettled)
     }
 
     /// Notes what lies under a candidate's name and is not certainly this home file's. What may be
@@ -112,7 +113,27 @@ impl Opening<'_> {
                 .map_err(|e| Error::io_at("read the superblock", path, at, e))?;
             Ok::<_, Error>(Superblock::decode(&bytes))
         };
-        Ok(superblock::judge(copy(layout::SUPERBLOCKS[0])?, copy(layout::SUPERBLOCKS[1])?))
+        let mut judged =
+            superblock::judge(copy(layout::SUPERBLOCKS[0])?, copy(layout::SUPERBLOCKS[1])?);
+        if let Judged::Valid(superblock) = &mut judged
+            && superblock.is_unsettled
+        {
+            superblock.is_unsettled = !self.was_settled(file, path, superblock)?;
+        }
+        Ok(judged)
+    }
+
+    /// Returns `true` if everything that an unsettled superblock says was durable in the end. The
+    /// settled word says so. The floor of the journal does as well for a pair in use, since it
+    /// follows the first durable point.
+    fn was_settled(&self, file: &File, path: &Path, superblock: &Superblock) -> Result<bool> {
+        let mut word = [0; 8];
+        self.platform
+            .read_at(file, FileId::Reflection, &mut word, layout::SETTLED_WORD)
+            .map_err(|e| Error::io_at("read a state word", path, layout::SETTLED_WORD, e))?;
+        Ok(u64::from_le_bytes(word) == superblock.session
+            || planted!(SettledNotCompared)
+            || superblock.state == State::InUse && self.floor(path, file, superblock)? > 0)
     }
 
     /// Finds out everything about the pair. Writes nothing.
@@ -129,6 +150,7 @@ impl Opening<'_> {
         let mark = match &marker {
             None => Mark::None,
             Some(marker) if !marker.is_of(&identity) => Mark::OfAnotherFile,
+            Some(marker) if marker.is_closing && !planted!(ClosingNotTold) => Mark::Closing,
             Some(_) => Mark::OfThisFile,
         };
         let names = self.candidates(stat, marker.as_ref())?;
@@ -314,10 +336,15 @@ impl Opening<'_> {
             _ => Restored::WithAttributes,
         });
         let how = (self.cache_is_there(&superblock, look.is_restored), restored);
-        let (mut found, lengths) =
-            self.judge_pair((&file, name.path()), (home_file, home), &there, &superblock, how)?;
+        let (mut found, lengths) = match self.is_plain(look.mark, &superblock) {
+            true => (Found::Emptied, Lengths::default()),
+            false => {
+                self.judge_pair((&file, name.path()), (home_file, home), &there, &superblock, how)?
+            }
+        };
         if let Found::OfThisFile { state, .. } = &mut found
-            && let (Use::Died | Use::Undone, Some(base)) = (*state, superblock.durable.base())
+            && let (Use::Died | Use::Undone | Use::Unsettled, Some(base)) =
+                (*state, superblock.durable.base())
         {
             let companions = (&look.companions, &file);
             match self.read_journal(companions, home, &superblock, base)? {
@@ -404,9 +431,6 @@ impl Opening<'_> {
         (same_boot, restored): (bool, Option<Restored>),
     ) -> Result<(Found, Lengths)> {
         let none = Lengths::default();
-        if is_unfinished(superblock) {
-            return Ok((Found::Emptied, none));
-        }
         if reflection.len < layout::SUPERCHUNKS {
             return Ok((Found::Truncated, none));
         }
@@ -426,12 +450,19 @@ impl Opening<'_> {
             let state = Use::Undone;
             return Ok((Found::OfThisFile { home: Home::AsItWas, state }, none));
         }
-        let lengths = self.read_lengths(file, path)?;
+        let is_closed = matches!(superblock.state, State::Clean(_));
+        let is_unsettled = is_closed && superblock.is_unsettled && point.is_some() && !same_boot;
+        let lengths = match superblock.state {
+            // The words may be of any time.
+            State::Clean(closed) if is_unsettled => Lengths { len: closed.len, ..none },
+            _ => self.read_lengths(file, path)?,
+        };
         let too_long = lengths.len > layout::MAX_LEN || lengths.high_water > layout::MAX_LEN;
         if too_long {
             return Ok((Found::Corrupt, none));
         }
-        if reflection.len < layout::reflection_len(lengths.len) && !planted!(ShortReflectionTaken) {
+        let is_short = reflection.len < layout::reflection_len(lengths.len) && !is_unsettled;
+        if is_short && !planted!(ShortReflectionTaken) {
             return Ok((Found::Truncated, none));
         }
         let home_is = if home.len < lengths.len && !planted!(ShortHomeTaken) {
@@ -461,6 +492,7 @@ impl Opening<'_> {
             if changed && !planted!(ChangedHomeTaken) { Home::Changed } else { Home::AsItWas }
         };
         let state = match superblock.state {
+            State::Clean(_) if is_unsettled => Use::Unsettled,
             State::Clean(_) => Use::Closed,
             _ if same_boot => Use::Died,
             // A copy may have been made while a process wrote to the original.
@@ -468,6 +500,15 @@ impl Opening<'_> {
             _ => Use::Restarted,
         };
         Ok((Found::OfThisFile { home: home_is, state }, lengths))
+    }
+
+    /// Returns `true` if nothing in the file counts, so that the home file's bytes count as they
+    /// are. A file that may have a mark, and has none, has lost nothing to a pair in the making.
+    fn is_plain(&self, mark: Mark, superblock: &Superblock) -> bool {
+        is_unfinished(superblock)
+            && (superblock.state != State::InUse
+                || superblock.durable == DurablePoints::NotYet
+                || mark == Mark::None && superblock.is_marked)
     }
 
     fn read_lengths(&self, file: &File, path: &Path) -> Result<Lengths> {

@@ -14,6 +14,7 @@ use crate::config::options::Options;
 use crate::config::{DeployPolicy, Durability, Medium};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::format::superblock::DurablePoints;
 use crate::mutant::planted;
 use crate::platform::{File, Mapping};
 use crate::registry::Registration;
@@ -52,9 +53,11 @@ impl<'a> Judged<'a> {
                 let registration = opening.lock_to_read(&file, path)?;
                 (file, superblock, Some(registration))
             }
-            None => {
-                (opening.another(&located.home.file)?, opening.first_superblock(&stat, &stat), None)
-            }
+            None => (
+                opening.another(&located.home.file)?,
+                opening.first_superblock(&stat, &stat, DurablePoints::NotYet),
+                None,
+            ),
         };
         let (lengths, journal, is_restored) = (look.lengths, look.journal, look.is_restored);
         let verdict = Verdict { decision, is_fresh, is_restored, journal, lengths, max_len };

@@ -39,6 +39,9 @@ pub(super) struct Pair<'a> {
     pub home: &'a MappedFile,
     pub reflection: &'a MappedFile,
     pub medium: Medium,
+    /// `true` if the home file is complete, so that nothing is stored to it. It must keep the times
+    /// that its close has recorded.
+    pub is_home_whole: bool,
 }
 
 impl Pair<'_> {
@@ -46,8 +49,10 @@ impl Pair<'_> {
     /// process may have crashed between the write and the wait for the disk, or the disk failed and
     /// the system went on.
     fn make_newest_durable(&self, found: &Found) -> Result<()> {
-        let (journal, path) = (&found.file, found.name.path());
-        let Some((at, newest)) = found.run.last() else { return Ok(()) };
+        let path = found.name.path();
+        let Some(((at, newest), journal)) = found.run.last().zip(found.file.as_ref()) else {
+            return Ok(());
+        };
         let bytes = newest.encode(found.seed);
         self.platform
             .write_durably(journal, FileId::Journal, &bytes, *at)
@@ -184,6 +189,7 @@ impl Pair<'_> {
                     continue;
                 }
                 let (file, at, is_allocated) = match change.valid.side(n) {
+                    crate::bitmap::Side::Home if self.is_home_whole => continue,
                     crate::bitmap::Side::Home => (self.home, offset, &mut are_allocated[0]),
                     crate::bitmap::Side::Reflection => {
                         (self.reflection, layout::reflection(offset), &mut are_allocated[1])

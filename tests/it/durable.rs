@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 const LEN: u64 = 600_000;
 const PAGE: u64 = 4096;
 
-fn ground() -> Option<Ground> {
+pub fn ground() -> Option<Ground> {
     let ground = common::page_cache();
     if ground.is_none() {
         eprintln!("no page cache here: skipped");
@@ -86,13 +86,13 @@ impl Restarted {
     }
 
     /// Opens the reflection file for changes.
-    fn reflection(&self) -> fs::File {
+    pub fn reflection(&self) -> fs::File {
         let folder = self.home.parent().expect("a folder");
         let path = reflections_in(folder).pop().expect("one");
         fs::File::options().read(true).write(true).open(path).expect("open")
     }
 
-    fn store(&self, at: u64, word: u64) {
+    pub fn store(&self, at: u64, word: u64) {
         self.reflection().write_all_at(&word.to_le_bytes(), at).expect("write");
     }
 
@@ -101,7 +101,7 @@ impl Restarted {
     }
 }
 
-fn new_file(ground: &Ground, durability: Durability) -> (common::Scratch, AtomicMappedFile) {
+pub fn new_file(ground: &Ground, durability: Durability) -> (common::Scratch, AtomicMappedFile) {
     let scratch = ground.scratch();
     let options = ground.options().create(true).len(LEN).durability(durability);
     let file = options.open(scratch.file("state.dat")).expect("open");
@@ -109,7 +109,7 @@ fn new_file(ground: &Ground, durability: Durability) -> (common::Scratch, Atomic
 }
 
 /// Makes operations of all sizes, which overlap each other.
-fn write_at_random(file: &AtomicMappedFile, model: &mut [u8], rng: &mut Rng, count: usize) {
+pub fn write_at_random(file: &AtomicMappedFile, model: &mut [u8], rng: &mut Rng, count: usize) {
     for _ in 0..count {
         let size = match rng.below(5) {
             0 => 1 + rng.below(8),

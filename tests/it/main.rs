@@ -51,6 +51,7 @@ mod allocation;
 mod boundaries;
 #[cfg(unix)]
 mod copy;
+mod cut_off;
 #[cfg(unix)]
 mod drains;
 #[cfg(unix)]

@@ -138,7 +138,7 @@ fn a_small_file_takes_few_barriers() {
         };
         for mode in [CloseMode::Fast, CloseMode::Spatial] {
             let file = open();
-            check(if mode == CloseMode::Fast { [0, 5, 4] } else { [0, 3, 2] }, "opening");
+            check(if mode == CloseMode::Fast { [0, 3, 3] } else { [0, 3, 1] }, "opening");
             file.write_at(b"something", 5).expect("write");
             file.sync().expect("sync");
             check([0, 3, 0], "the first point");
@@ -146,7 +146,7 @@ fn a_small_file_takes_few_barriers() {
             file.sync().expect("sync");
             check([0, 1, 0], "each further point");
             file.close(mode).expect("close");
-            check(if mode == CloseMode::Fast { [0, 3, 3] } else { [0, 4, 4] }, "closing");
+            check([0, 2, 2], "closing");
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::common::{self, Ground, Scratch, crash, media, role, run_child};
 use atomic_mmap::testing::recorder::{Event, Recorder, What};
-use atomic_mmap::testing::{FileId, call, layout};
+use atomic_mmap::testing::{FileId, call, layout, marker};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Medium, OnMismatch};
 use std::path::{Path, PathBuf};
 
@@ -131,6 +131,9 @@ fn step(event: Event) -> Option<String> {
         What::Store { file: FileId::Reflection, offset: layout::HIGH_WATER_WORD, .. } => {
             "high-water word".into()
         }
+        What::Store { file: FileId::Reflection, offset: layout::SETTLED_WORD, .. } => {
+            "settled word".into()
+        }
         What::Store { file: FileId::Reflection, offset, value: 0, .. }
             if lanes.contains(&offset) =>
         {
@@ -139,6 +142,7 @@ fn step(event: Event) -> Option<String> {
         What::Store { .. } => "word".into(),
         What::Copy { file: FileId::Home, .. } => "home slots".into(),
         What::Copy { offset, .. } if layout::FLOORS.contains(&offset) => "floor".into(),
+        What::Copy { offset, .. } if layout::SUPERBLOCKS.contains(&offset) => superblock(offset),
         What::Copy { .. } => "bytes of the reflection file".into(),
         What::Punch { .. } => "punch".into(),
         _ => return None,
@@ -151,21 +155,23 @@ fn superblock(offset: u64) -> String {
     format!("superblock {}", copy.expect("a copy"))
 }
 
-const MAKING: [&str; 12] = [
+const MAKING: [&str; 11] = [
     "length of Reflection",
     "write head",
     "!sync Reflection",
     "rename",
     "=write zeroes",
-    "=journal header, not durably",
-    "=sync Journal",
     // The names of all files, before the mark that says that there is a reflection file.
     "!sync folder",
     "*mark",
     "!sync Home",
-    // Until here no part of the pair is valid.
-    "superblock 0",
-    "!sync data of Reflection",
+    // Where durable points are kept, the pair is in use from the beginning. Nothing waits for the
+    // word that says that the mark was durable.
+    "=settled word",
+    // Elsewhere no part of the pair is valid until here. On persistent memory the drain makes the
+    // superblock durable.
+    "-superblock 0",
+    "+drain",
 ];
 
 #[test]
@@ -217,7 +223,12 @@ fn write_something(traced: &Traced, file: &AtomicMappedFile) {
 #[test]
 fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_session() {
     for traced in Traced::on_each_medium() {
-        // Each superblock overwrites the older copy. At first the valid copy is copy 0.
+        // Each superblock overwrites the older copy. In page cache the session that is open has
+        // copy 1, and copy 0 elsewhere.
+        let file = traced.open(OnMismatch::Refuse);
+        write_something(&traced, &file);
+        file.close(CloseMode::Fast).expect("close");
+        traced.steps();
         for _ in 0..3 {
             let file = traced.open(OnMismatch::Refuse);
             write_something(&traced, &file);
@@ -232,9 +243,14 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
                 "=word",
                 "=word",
                 "!sync Home",
-                "!sync Reflection",
-                "!superblock 1, durably",
-                ".superblock 1",
+                // Persistent memory: the superblock follows what it says. Page cache: one sync
+                // makes both durable, in any order, and nothing waits for the word after it.
+                "+sync Reflection",
+                "=superblock 0",
+                "-superblock 1",
+                "+drain",
+                "=sync Reflection",
+                "=settled word",
                 "unlock",
                 "unlock",
             ];
@@ -244,8 +260,10 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
             let table = [
                 "!sync data of Reflection",
                 "=journal header",
-                "superblock 0",
-                "!sync data of Reflection",
+                "=superblock 1",
+                "-superblock 0",
+                "=sync data of Reflection",
+                "+drain",
             ];
             traced.assert_steps(&table, "opening again");
             file.close(CloseMode::Fast).expect("close");
@@ -255,39 +273,40 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
 }
 
 #[test]
-fn a_spatial_close_completes_the_home_file_then_says_so_then_takes_the_mark_off() {
+fn a_spatial_close_completes_the_home_file_then_says_so_then_removes_the_companions() {
     for traced in Traced::on_each_medium() {
-        let file = traced.open(OnMismatch::Refuse);
-        write_something(&traced, &file);
-        file.close(CloseMode::Spatial).expect("close");
-        let table = [
-            "drain",
-            // The first record of a session: from here on it may overwrite older records.
-            "=journal header, not durably",
-            "=sync data of Journal",
-            "=record",
-            "=floor, durably",
-            "=word",
-            "=word",
-            "home slots",
-            "home slots",
-            "drain",
-            // The region word has both pages in the reflection file.
-            "word",
-            "drain",
-            "!sync Home",
-            "!superblock 1, durably",
-            ".superblock 1",
-            "unmark",
-            "!sync Home",
-            // The journal is removed first.
-            "=remove",
-            "remove",
-            "!sync folder",
-            "unlock",
-            "unlock",
-        ];
-        traced.assert_steps(&table, "a spatial close");
+        for has_mark in [true, false] {
+            let file = traced.open(OnMismatch::Refuse);
+            write_something(&traced, &file);
+            file.sync().expect("sync");
+            if !has_mark {
+                let home = std::fs::File::open(traced.path()).expect("open").into();
+                let platform = traced.recorder.platform();
+                platform.remove_xattr(&home, marker::NAME).expect("take the mark off");
+            }
+            traced.steps();
+            file.close(CloseMode::Spatial).expect("close");
+            let completing = [
+                "drain",
+                "home slots",
+                "home slots",
+                "drain",
+                // The region word has both pages in the reflection file.
+                "word",
+                "drain",
+            ];
+            let saying: &[&str] = match has_mark && traced.keeps_marks {
+                // One sync makes the mark and the file durable, in any order.
+                true => &["mark", "!sync Home"],
+                // Without a mark, the superblock says that nothing in the reflection file counts.
+                false => &["!sync Home", "=superblock 0, durably", "-superblock 1", "+drain"],
+            };
+            // The journal is removed first. The mark goes when the removals are durable.
+            let removing = ["=remove", "remove", "!sync folder", "unmark", "unlock", "unlock"];
+            let table: Vec<&str> =
+                completing.iter().chain(saying).chain(&removing).copied().collect();
+            traced.assert_steps(&table, "a spatial close");
+        }
     }
 }
 
@@ -299,8 +318,15 @@ fn what_is_discarded_says_so_and_loses_its_mark_first() {
         std::fs::write(traced.path(), [1; LEN as usize]).expect("change the home file");
         traced.steps();
         let file = traced.open(OnMismatch::Discard);
-        let discarding =
-            ["superblock 0", "sync Reflection", "unmark", "sync Home", "=remove", "remove"];
+        let discarding = [
+            "=superblock 1",
+            "-superblock 0",
+            "sync Reflection",
+            "unmark",
+            "sync Home",
+            "=remove",
+            "remove",
+        ];
         let table: Vec<&str> = discarding.into_iter().chain(MAKING).collect();
         traced.assert_steps(&table, "discarding");
         drop(file);
@@ -482,6 +508,7 @@ fn the_floor_of_the_journal_follows_its_record_and_comes_before_what_relies_on_i
             file.sync().expect("sync");
         };
         write_and_sync(1);
+        // All of a new journal is durable before the floor, which says that it must be there.
         traced.assert_steps(
             &[
                 "journal header, not durably",
@@ -490,7 +517,7 @@ fn the_floor_of_the_journal_follows_its_record_and_comes_before_what_relies_on_i
                 "floor, durably",
                 "word",
             ],
-            "the first point of a session",
+            "the first point of a new pair",
         );
         write_and_sync(2);
         traced.assert_steps(&["record", "word"], "the second one");
@@ -525,7 +552,7 @@ fn opening_cleans_up_after_a_shrink_and_then_lowers_the_mark() {
             // process is closed.
             "=sync Home",
             "=sync Reflection",
-            "=superblock 1",
+            "=superblock 0",
             "!sync data of Reflection",
             // The header of the dead process is durable before the other block is overwritten.
             "=journal header",
@@ -534,9 +561,9 @@ fn opening_cleans_up_after_a_shrink_and_then_lowers_the_mark() {
             // From here on the old durable words are not valid, and new ones are written.
             "=sync Home",
             "=sync Reflection",
-            "=superblock 0",
-            "-superblock 1",
-            "!sync data of Reflection",
+            "superblock 1",
+            "=sync data of Reflection",
+            "+drain",
             "length of Home",
             "length of Reflection",
             // The durable words of the two pages.

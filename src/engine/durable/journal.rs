@@ -36,12 +36,30 @@ pub(crate) struct Journal {
     /// For messages.
     path: PathBuf,
     seed: JournalSeed,
-    /// The header that this session has yet to write, and its block. It says that the session may
-    /// have written records. `None` once it is written.
-    header: Mutex<Option<(Header, usize)>>,
+    /// The header that this session has yet to write. `None` once it is written.
+    header: Mutex<Option<NextHeader>>,
     ring: Mutex<Ring>,
     /// The buffer in which each record is encoded.
     buffer: Mutex<Vec<u8>>,
+}
+
+/// A header that says that the session may have written records.
+#[derive(Clone, Copy)]
+pub(crate) struct NextHeader {
+    pub header: Header,
+    /// The block that it goes to.
+    pub block: usize,
+    /// `true` if the file was made by this session, so that nothing of it is durable but its name.
+    pub is_first: bool,
+}
+
+impl NextHeader {
+    /// Encodes the header in an aligned part of the buffer.
+    fn encode<'b>(&self, buffer: &'b mut Vec<u8>) -> &'b [u8] {
+        let bytes = aligned(buffer, BLOCK);
+        bytes.copy_from_slice(&self.header.encode());
+        bytes
+    }
 }
 
 /// Capacity in bytes above which the buffer is freed after a record.
@@ -133,7 +151,7 @@ impl Journal {
         (file, len, most): (File, u64, u64),
         path: PathBuf,
         seed: JournalSeed,
-        header: (Header, usize),
+        header: NextHeader,
     ) -> Self {
         let blocks = |len: u64| (len / BLOCK as u64).saturating_sub(HEADERS as u64);
         let ring = Ring { all: blocks(len), most: blocks(most), needed: VecDeque::new() };
@@ -146,26 +164,42 @@ impl Journal {
     /// restored later is recognised as stale by it.
     fn write_header(&self) -> Result<()> {
         let mut header = self.header.lock();
-        if let Some((says, block)) = &*header {
-            let at = (block * BLOCK) as u64;
+        if let Some(next) = &*header {
+            let (file, id, at) = (&self.file, FileId::Journal, (next.block * BLOCK) as u64);
             let mut buffer = self.buffer.lock();
-            let bytes = aligned(&mut buffer, BLOCK);
-            bytes.copy_from_slice(&says.encode());
-            // Durable before the first record, which may overwrite one of an earlier session. And
-            // with the header all that this session has found of the journal. A crash may have cut
-            // a growth off before its sync: the length is then in the page cache only, and records
-            // wait for their own blocks only.
             if planted!(JournalHeaderAlone) {
-                let written = self.platform.write_durably(&self.file, FileId::Journal, bytes, at);
+                let written = self.platform.write_durably(file, id, next.encode(&mut buffer), at);
                 written.map_err(self.io(WRITE_A_POINT, at))?;
-            } else if !planted!(JournalHeaderNotRenewed) {
-                let written = self.platform.write_at(&self.file, FileId::Journal, bytes, at);
+            } else if !next.is_first && !planted!(JournalHeaderNotRenewed) {
+                let written = self.platform.write_at(file, id, next.encode(&mut buffer), at);
                 written.map_err(self.io(WRITE_A_POINT, at))?;
-                let synced = self.platform.sync_data(&self.file, FileId::Journal);
-                synced.map_err(self.io(WRITE_A_POINT, at))?;
+            }
+            // Durable before the first record, which may overwrite one of an earlier session, and
+            // before the floor that follows the record: from then on, a file without a header is
+            // refused. With the header, all that this session has found of the journal. A crash may
+            // have cut a growth off before its sync: the length is then in the page cache only, and
+            // records wait for their own blocks only.
+            if !planted!(JournalHeaderAlone) && !planted!(JournalNotSynced) {
+                self.platform.sync_data(file, id).map_err(self.io(WRITE_A_POINT, at))?;
             }
         }
         *header = None;
+        Ok(())
+    }
+
+    /// Writes the header of a new journal, which the first record makes durable.
+    ///
+    /// # Errors
+    /// What the system says: nothing has happened.
+    pub fn stage_header(&self) -> Result<()> {
+        let header = self.header.lock();
+        if let Some(next) = header.as_ref().filter(|next| next.is_first) {
+            let at = (next.block * BLOCK) as u64;
+            let mut buffer = self.buffer.lock();
+            let written =
+                self.platform.write_at(&self.file, FileId::Journal, next.encode(&mut buffer), at);
+            written.map_err(self.io(WRITE_A_POINT, at))?;
+        }
         Ok(())
     }
 

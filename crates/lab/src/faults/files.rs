@@ -234,6 +234,10 @@ impl Snapshot {
     }
 }
 
+/// Place of the flags in a mark, and the flag of a spatial close.
+const FLAGS: usize = 36;
+const CLOSING: u8 = 2;
+
 fn mark_of(file: &File) -> Option<Vec<u8>> {
     Recorder::new().platform().get_xattr(&file.try_clone().ok()?.into(), MARK).ok().flatten()
 }
@@ -254,6 +258,8 @@ pub struct Pair {
     pub journal: Option<Contents>,
     /// `true` if the home file has the mark.
     pub marked: bool,
+    /// `true` if the mark says that a spatial close was about to remove the companions.
+    pub is_closing: bool,
 }
 
 impl Pair {
@@ -269,7 +275,9 @@ impl Pair {
         let journal = reflection.as_deref().map(journal_of).filter(|path| path.exists());
         let read = |path: Option<PathBuf>| path.map(|path| Contents::read(&path)).transpose();
         let (reflection, journal) = (read(reflection)?, read(journal)?);
-        Ok(Pair { home, reflection, journal, marked: is_marked(&place.home()) })
+        let mark = File::open(place.home()).ok().and_then(|file| mark_of(&file));
+        let is_closing = mark.as_ref().is_some_and(|mark| mark[FLAGS] & CLOSING != 0);
+        Ok(Pair { home, reflection, journal, marked: mark.is_some(), is_closing })
     }
 
     /// Returns the intact superblocks and their offsets.
@@ -297,7 +305,8 @@ impl Pair {
         let superblocks = self.superblocks();
         if self.marked {
             let uuid = superblocks.first().map_or([0; 16], |(_, superblock)| superblock.uuid);
-            let value = mark(uuid, &identity);
+            let mut value = mark(uuid, &identity);
+            value[FLAGS] |= if self.is_closing { CLOSING } else { 0 };
             Recorder::new().platform().set_xattr(&home.try_clone()?.into(), MARK, &value)?;
         }
         let stat = home.metadata()?;

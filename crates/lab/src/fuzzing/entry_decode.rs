@@ -381,6 +381,7 @@ fn a_superblock(input: &mut Input<'_>) -> Superblock {
             _ => DurablePoints::AfterDeath(DurableBase { len: input.number(8) }),
         },
         is_marked: input.byte() & 1 == 1,
+        is_unsettled: input.byte() & 1 == 1,
     }
 }
 
@@ -394,7 +395,8 @@ fn superblock(input: &mut Input<'_>) {
     let number = |input: &mut Input<'_>| input.number(8) >> 1;
     let sessions =
         (input.byte() & 1 == 1).then(|| Sessions { before: number(input), begun: number(input) });
-    let mark = Marker { named, sessions, ..Marker::new(block.uuid, &block.identity) };
+    let is_closing = input.byte() & 1 == 1;
+    let mark = Marker { named, sessions, is_closing, ..Marker::new(block.uuid, &block.identity) };
     assert_eq!(Marker::decode(&mark.encode()), Some(mark));
     assert!(mark.is_of(&block.identity));
     assert_eq!(Superblock::decode(&block.encode()), superblock::Copy::Valid(block));

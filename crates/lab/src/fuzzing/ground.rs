@@ -221,6 +221,7 @@ impl Slot {
         match wish {
             MarkWish::None => None,
             MarkWish::Right => Some(right.encode().to_vec()),
+            MarkWish::Closing => Some(Marker { is_closing: true, ..right }.encode()),
             MarkWish::OtherPair => {
                 let mut uuid = uuid;
                 uuid[0] ^= 1;

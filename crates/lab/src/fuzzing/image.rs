@@ -141,6 +141,14 @@ pub struct Image {
     pub mark: Option<Vec<u8>>,
 }
 
+impl Image {
+    /// Returns `true` if the attribute says that a spatial close was about to remove the
+    /// companions.
+    pub fn is_closing(&self) -> bool {
+        self.mark.as_ref().is_some_and(|mark| mark.get(36).is_some_and(|flags| flags & 2 == 2))
+    }
+}
+
 /// The files during the replay of a trace. A process crash leaves everything that was stored.
 /// `lab images` tests what a power loss leaves of that.
 #[derive(Clone)]
@@ -148,9 +156,26 @@ pub struct Player {
     files: [Contents; 3],
     is_named: bool,
     has_journal: bool,
-    /// `true` if the home file has an attribute.
-    pub is_marked: bool,
+    mark: Marked,
 }
+
+/// What the attribute of the home file says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Marked {
+    Nothing,
+    InUse,
+    /// A spatial close is about to remove the companions. A session sets the attribute once, and
+    /// this close sets it again.
+    Closing,
+}
+
+/// The attribute of a file in a spatial close, before its pair and inode are filled in: only the
+/// flag that it has then.
+const CLOSING: [u8; 40] = {
+    let mut bytes = [0; 40];
+    bytes[36] = 2;
+    bytes
+};
 
 impl Player {
     /// Begins with an image.
@@ -163,18 +188,27 @@ impl Player {
             ],
             is_named: image.reflection.is_some(),
             has_journal: image.journal.is_some(),
-            is_marked: image.mark.is_some(),
+            mark: match image.mark {
+                None => Marked::Nothing,
+                Some(_) if image.is_closing() => Marked::Closing,
+                Some(_) => Marked::InUse,
+            },
         }
     }
 
-    /// Returns the image that a crash leaves now. The caller provides the value of the attribute.
+    /// Returns the image that a crash leaves now. The caller provides the value of the attribute of
+    /// a pair in use.
     pub fn image(&self, mark: &Option<Vec<u8>>) -> Image {
         let [home, reflection, journal] = &self.files;
         Image {
             home: home.clone(),
             reflection: self.is_named.then(|| reflection.clone()),
             journal: self.has_journal.then(|| journal.clone()),
-            mark: mark.clone().filter(|_| self.is_marked),
+            mark: match self.mark {
+                Marked::Nothing => None,
+                Marked::InUse => mark.clone(),
+                Marked::Closing => Some(CLOSING.to_vec()),
+            },
         }
     }
 
@@ -206,8 +240,11 @@ impl Player {
                     self.files[1] = Contents::default();
                 }
             },
-            What::Os("set_xattr") => self.is_marked = true,
-            What::Os("remove_xattr") => self.is_marked = false,
+            What::Os("set_xattr") => {
+                let was_in_use = self.mark == Marked::InUse;
+                self.mark = if was_in_use { Marked::Closing } else { Marked::InUse };
+            }
+            What::Os("remove_xattr") => self.mark = Marked::Nothing,
             _ => {}
         }
     }

@@ -85,11 +85,12 @@ fn one(ground: &Ground, mut input: Input<'_>) {
             Lies::InItsPlace,
         ]),
         says: input.byte(),
-        mark: match input.byte() % 5 {
+        mark: match input.byte() % 6 {
             0 => MarkWish::Right,
             1 => MarkWish::None,
             2 => MarkWish::OtherPair,
             3 => MarkWish::OtherFile,
+            5 => MarkWish::Closing,
             _ => MarkWish::Raw(b"something else".to_vec()),
         },
         since: input.byte(),
@@ -240,6 +241,27 @@ fn say(
         }
         14 => in_both(16, &(u64::MAX - scene.far % 4).to_le_bytes()),
         _ => in_both(24, &[2]),
+    }
+    // Written before everything was durable; the next bit says that there was a mark.
+    match scene.says >> 4 {
+        4 | 6 => in_both(28, &[2]),
+        5 | 7 => in_both(28, &[3]),
+        _ => {}
+    }
+    match scene.says >> 4 {
+        // And settled.
+        6 => {
+            let session = sums::session_of(reflection).map_or(0, |(_, session)| session);
+            reflection.set_word(sums::SETTLED_WORD, session);
+        }
+        // The first session, or the close of it.
+        7 => {
+            let newest = if scene.far & 1 == 1 { [2, 1] } else { [0, 1] };
+            for (at, session) in layout::SUPERBLOCKS.into_iter().zip(newest) {
+                reflection.set_word(at + 16, session);
+            }
+        }
+        _ => {}
     }
     sums::repair_superblocks(reflection);
     match scene.says >> 4 {

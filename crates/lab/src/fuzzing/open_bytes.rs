@@ -116,6 +116,7 @@ pub fn put_superblocks(reflection: &mut Contents, is_closed: bool, len: u64, poi
                 _ => DurablePoints::NotYet,
             },
             is_marked: false,
+            is_unsettled: false,
         };
         reflection.write(&block.encode(), at);
     }

@@ -48,7 +48,11 @@ fn make(ground: &Ground, slot: &Slot, from: u8, flags: u8, torn: u8, patches: &[
         n => templates::image(usize::from(n) - 1),
     };
     Patch::apply_to_home(patches, &mut image);
-    let otherwise = if flags & 8 != 0 { MarkWish::Right } else { MarkWish::None };
+    let otherwise = match flags & 8 != 0 {
+        true if image.is_closing() => MarkWish::Closing,
+        true => MarkWish::Right,
+        false => MarkWish::None,
+    };
     let mark = slot.mark(&Patch::mark(patches, otherwise), UUID);
     image.mark = mark.filter(|_| ground.has_marks);
     let stat = slot.put_home(&image);
@@ -77,7 +81,7 @@ fn make(ground: &Ground, slot: &Slot, from: u8, flags: u8, torn: u8, patches: &[
     Patch::apply_to_journal(patches, &mut image);
     if let (Some(reflection), Some(journal)) = (&mut image.reflection, &mut image.journal)
         && flags & 32 != 0
-        && let Some((uuid, session)) = sums::session_of(reflection)
+        && let Some((uuid, session)) = sums::session_of_records(reflection)
     {
         sums::repair_records(journal, &uuid, session, |block| block != u64::from(torn));
         sums::repair_headers(journal);

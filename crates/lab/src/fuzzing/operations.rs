@@ -147,8 +147,11 @@ impl Run<'_> {
         let slot = self.slot();
         let mut image = image.clone();
         let uuid = image.reflection.as_ref().and_then(sums::session_of).map(|(uuid, _)| uuid);
+        let wish = if image.is_closing() { MarkWish::Closing } else { MarkWish::Right };
         image.mark = image.mark.map(|mark| match uuid {
-            Some(uuid) => slot.mark(&MarkWish::Right, uuid).expect("a mark"),
+            Some(uuid) => slot.mark(&wish, uuid).expect("a mark"),
+            // Of a pair that is gone.
+            None if wish == MarkWish::Closing => slot.mark(&wish, [7; 16]).expect("a mark"),
             None => mark,
         });
         let stat = slot.put_home(&image);

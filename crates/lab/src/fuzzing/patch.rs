@@ -74,8 +74,8 @@ pub enum Place {
     ReflectionLen = 11,
     /// The reflection file's length in bytes.
     ShortReflection = 12,
-    /// The attribute: none, the right one, one of another pair, one of another file, or these
-    /// bytes.
+    /// The attribute: none, the right one, one of another pair, one of another file, the right one
+    /// in the middle of a spatial close, or these bytes.
     Mark = 13,
     /// Flip records of a ring, by their fields. `where` selects the lane and the first number.
     FlipRecord = 14,
@@ -94,7 +94,7 @@ pub enum Place {
     /// journal.
     JournalLen = 13 | MORE,
     /// The fields of both superblocks for durable points: bits 0-1 of `where`, and a length if
-    /// there are bytes.
+    /// there are bytes. Bits 2 and 3 are the flags of superblocks.
     Points = 14 | MORE,
     /// Data that a restart of the machine may change: state words, slice words and region words of
     /// the first pages.
@@ -144,6 +144,8 @@ pub enum MarkWish {
     None,
     /// The attribute says that the reflection file belongs to this file.
     Right,
+    /// As `Right`, and a spatial close was about to remove the companions.
+    Closing,
     /// The attribute names another reflection file.
     OtherPair,
     /// The attribute was copied from another file.
@@ -207,11 +209,12 @@ impl Patch {
         match last {
             None => otherwise,
             Some(patch) if !patch.bytes.is_empty() => MarkWish::Raw(patch.bytes.clone()),
-            Some(patch) => match patch.at % 4 {
+            Some(patch) => match patch.at % 5 {
                 0 => MarkWish::None,
                 1 => MarkWish::Right,
                 2 => MarkWish::OtherPair,
-                _ => MarkWish::OtherFile,
+                3 => MarkWish::OtherFile,
+                _ => MarkWish::Closing,
             },
         }
     }
@@ -245,7 +248,7 @@ impl Patch {
             }
             let reflection = image.reflection.as_ref();
             let len = reflection.map_or(0, |reflection| reflection.word(layout::LENGTH_WORD));
-            let session = reflection.and_then(sums::session_of).unwrap_or_default();
+            let session = reflection.and_then(sums::session_of_records).unwrap_or_default();
             let journal = image.journal.get_or_insert_with(|| Contents::of_len(NEW_JOURNAL));
             let at = patch.at % LONGEST_JOURNAL;
             match patch.place {
@@ -491,6 +494,7 @@ impl Patch {
     fn put_points(&self, reflection: &mut Contents) {
         for at in layout::SUPERBLOCKS {
             reflection.write(&[(self.at & 3) as u8, 0, 0, 0], at + 428);
+            reflection.write(&[(self.at >> 2 & 3) as u8, 0, 0, 0], at + 28);
             let mut input = Input(&self.bytes);
             let len = match input.is_empty() {
                 true => reflection.word(layout::LENGTH_WORD),

@@ -138,9 +138,21 @@ pub fn covers(journal: &Contents, uuid: &[u8; 16], session: u64) -> bool {
 pub struct Points {
     run: Vec<Record>,
     base_len: u64,
+    /// The home file has all of its slices, and no record is stored to it.
+    is_home_whole: bool,
 }
 
 impl Points {
+    /// Makes the points of a session without a journal.
+    pub fn none(base_len: u64) -> Points {
+        Points { run: Vec::new(), base_len, is_home_whole: false }
+    }
+
+    /// Leaves the home file as it is.
+    pub fn with_whole_home(self) -> Points {
+        Points { is_home_whole: true, ..self }
+    }
+
     /// Reads the journal. `base_len` is the length at the session's beginning, from the superblock.
     pub fn read(journal: &Contents, uuid: &[u8], session: u64, base_len: u64) -> Points {
         let seed = sums::journal_seed(uuid, session);
@@ -172,7 +184,7 @@ impl Points {
             run.push(record);
         }
         run.reverse();
-        Points { run, base_len }
+        Points { run, ..Points::none(base_len) }
     }
 
     /// Returns the records that count, oldest first.
@@ -225,6 +237,7 @@ impl Points {
                         continue;
                     }
                     match change.valid >> slice & 1 {
+                        0 if self.is_home_whole => {}
                         0 => home.write(bytes, at),
                         _ => reflection.write(bytes, layout::reflection(at)),
                     }

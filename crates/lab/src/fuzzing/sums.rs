@@ -322,6 +322,8 @@ pub fn put_header(journal: &mut Contents, block: u64, uuid: &[u8; 16], from: u64
     journal.write(&bytes, block * BLOCK);
 }
 
+/// Place of the session that is settled.
+pub const SETTLED_WORD: u64 = 8208;
 /// Offsets of the two places of the journal's floor in the reflection file.
 pub const FLOORS: [u64; 2] = [8192 + 64, 8192 + 128];
 /// Bytes of a floor.
@@ -346,14 +348,28 @@ pub fn repair_floors(reflection: &mut Contents, uuid: &[u8], which: impl Fn(usiz
 /// Returns the uuid and the session number of the newest superblock, by magic number and checksum
 /// alone.
 pub fn session_of(reflection: &Contents) -> Option<([u8; 16], u64)> {
+    let bytes = newest_superblock(reflection)?;
+    Some((std::array::from_fn(|n| bytes[32 + n]), word(&bytes, 16)))
+}
+
+/// Returns the uuid, and the session of the records that the journal must have. A close that was
+/// not settled needs those of the session that it ended.
+pub fn session_of_records(reflection: &Contents) -> Option<([u8; 16], u64)> {
+    let (uuid, session) = session_of(reflection)?;
+    let bytes = newest_superblock(reflection)?;
+    let is_unsettled = small(&bytes, 28) & 2 == 2 && reflection.word(SETTLED_WORD) != session;
+    let is_closed = small(&bytes, 24) == 2;
+    Some((uuid, if is_closed && is_unsettled { session.saturating_sub(1) } else { session }))
+}
+
+fn newest_superblock(reflection: &Contents) -> Option<Vec<u8>> {
     layout::SUPERBLOCKS
         .map(|at| reflection.bytes(at, SUPERBLOCK_LEN))
         .into_iter()
         .filter(|bytes| {
             bytes.starts_with(b"AtomMmap") && in_superblock(bytes) == of_superblock(bytes)
         })
-        .map(|bytes| (std::array::from_fn(|n| bytes[32 + n]), word(&bytes, 16)))
         // If two are equal, the first one counts.
         .rev()
-        .max_by_key(|(_, session)| *session)
+        .max_by_key(|bytes| word(bytes, 16))
 }

@@ -383,6 +383,7 @@ fn together(
 pub fn rename(image: &mut Image) {
     let Some(reflection) = &mut image.reflection else { return };
     let Some((uuid, session)) = sums::session_of(reflection) else { return };
+    let of_records = sums::session_of_records(reflection).map_or(session, |(_, session)| session);
     let whole = sums::whole_entries(reflection, &uuid, session);
     for at in layout::SUPERBLOCKS {
         if reflection.bytes(at, 8) == b"AtomMmap" {
@@ -390,11 +391,11 @@ pub fn rename(image: &mut Image) {
         }
     }
     if let Some(journal) = &mut image.journal {
-        let seed = sums::journal_seed(&uuid, session);
+        let seed = sums::journal_seed(&uuid, of_records);
         let blocks: Vec<u64> = journal.page_numbers().collect();
         let is_whole = |block: &u64| points::record(journal, block * sums::BLOCK, seed).is_some();
         let whole: BTreeSet<u64> = blocks.into_iter().filter(is_whole).collect();
-        sums::repair_records(journal, &UUID, session, |block| whole.contains(&block));
+        sums::repair_records(journal, &UUID, of_records, |block| whole.contains(&block));
         for (block, header) in points::headers(journal) {
             sums::put_header(journal, block, &UUID, header.from, header.to);
         }

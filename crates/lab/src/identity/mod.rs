@@ -205,8 +205,12 @@ fn allowed(case: &Case, ended: &Ended, raw: &[u8]) -> Allowed {
     if case.wish == OnMismatch::Discard || is_unmarked && tells_nothing {
         contents.push(raw.to_vec());
     }
+    // A closed pair needs no journal. But the power may fail before the system has written that the
+    // sync of the close has ended.
     let is_journal_right = case.journal == Journal::Same
-        || case.is_closed && matches!(case.journal, Journal::Older | Journal::Gone);
+        || case.is_closed
+            && case.loss.is_none()
+            && matches!(case.journal, Journal::Older | Journal::Gone);
     let is_told = match case.mark {
         Mark::Kept => true,
         // By the birth time, if the caller knows that only the mark is gone.

@@ -47,7 +47,6 @@ const FAULTS: &[(&str, LeftOut, &[Kind], bool)] = {
         ("region words wait for no drain", REGION_WORDS, &[Pages], false),
         ("slots wait for no drain", SLOTS, &[Flip], false),
         ("words that flip records cover are not flushed", FLUSHED_WORDS, &ROUND, true),
-        ("nothing is synced at a fast close", LeftOut::Syncs, &[Flip, Fast], false),
         ("nothing is synced at a spatial close", LeftOut::Syncs, &[Flip, Spatial], false),
         ("nothing is synced when the file grows", LeftOut::Syncs, &[Grow], false),
     ]

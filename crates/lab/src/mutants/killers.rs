@@ -316,7 +316,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         FailedSyncForgotten => by(test("durable", "a_failed_record_poisons")),
         RetryAfterFailedSync => by(test("faults", "failing_syncs_of_both_files")),
         FailedCheckpointForgotten => by(test("faults", "failures_in_the_background")),
-        JournalNotSynced => by(test("steps", "a_pair_is_whole_and_named")),
+        JournalNotSynced => by(test("steps", "the_floor_of_the_journal")),
         JournalFolderNotSynced => by(test("steps", "a_pair_that_gets_a_journal_later")),
         PiecesBesideHoles => by(test("space", "a_full_disk_and_large_folios")),
         RecoverNotAllocated => by(test("allocation", "what_is_recovered_is_not_stored")),
@@ -442,28 +442,38 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         NoCatchingUp => by(test("regressions", "a_close_that_catches_up")),
 
         // ---- closing ------------------------------------------------------------------
-        FastHomeNotSynced | FastReflectionNotSynced | CloseNotDrained | SessionStands => {
-            by(test("steps", "a_pair_that_is_closed_fast"))
+        FastHomeNotSynced
+        | FastReflectionNotSynced
+        | CloseNotDrained
+        | SessionStands
+        | CloseNotSettled
+        | SettledBeforeSync
+        | SuperblockNotDrained => by(test("steps", "a_pair_that_is_closed_fast")),
+        ClosedAsSettled | SettledNotCompared | SettledToHome | LastRecordsForgotten => {
+            by(test("cut_off", "a_close_with_an_unfinished_sync"))
         }
         SpatialHomeNotSynced
         | SpatialNotEmptied
-        | SpatialMarkRemovedLast
-        | SpatialMarkNotSynced
+        | SpatialNotClosing
+        | SpatialMarkRemovedFirst
         | SpatialFolderNotSynced
         | EndNotSynced
         | SuperblockOverNewer => by(test("steps", "a_spatial_close_completes")),
+        ClosingNotTold => by(test("cut_off", "a_file_needs_no_companion")),
         SpatialLeavesPinned => by(test("regressions", "a_leaked_view")),
         RegionWordsNotVisited | SliceWordsNotVisited => {
             by(test("boundaries", "what_a_session_has_not_touched"))
         }
 
         // ---- opening ------------------------------------------------------------------
-        MadeNotSynced | MadeFolderNotSynced | OpenNotMarked => {
+        MadeNotSynced | MadeFolderNotSynced | OpenNotMarked | MadeNotSettled => {
             by(test("steps", "a_pair_is_whole_and_named"))
         }
         DiscardMarkLast | DiscardedNotEmptied | ChangedHomeTaken => {
             by(test("steps", "what_is_discarded"))
         }
+        MadeAsSettled => by(test("cut_off", "a_new_pair_counts_as_far")),
+        HeaderNeverNeeded => by(test("cut_off", "a_journal_of_a_new_pair_that_lost_its_header")),
         MarkLast | MarkNotSynced => by(test("steps", "a_pair_is_whole_and_named")),
         OpenNotCleanedUp
         | OpenHighWaterFirst

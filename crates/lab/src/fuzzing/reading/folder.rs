@@ -1,50 +1,15 @@
 //! The second reading of a folder: the companions that belong to a home file.
 
+use super::journal::{Whose, journal_of, journal_owner, read_points};
 use super::superblock::{Copy, Superblock, copy, is_same_cache, moment, same_birth, same_file};
 use super::{How, NO_SESSION, P};
 use crate::fuzzing::ground::{Around, Stat};
 use crate::fuzzing::image::{Contents, Image};
-use crate::fuzzing::points::{self, Points};
-use crate::fuzzing::sums::{self, SUPERBLOCK_LEN, small, word};
+use crate::fuzzing::points::Points;
+use crate::fuzzing::sums::{SUPERBLOCK_LEN, small, word};
 use atomic_mmap::testing::layout;
 use atomic_mmap::testing::superblock::{Identity, Moment};
 use atomic_mmap::{Durability, Medium, Mismatch, OnMismatch};
-
-/// The owner of a journal.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Whose {
-    /// There is no journal, or an unfinished one.
-    Nobodys,
-    Ours,
-    /// A pair with another uuid, by an intact header.
-    Anothers,
-    /// The file has bytes, but no intact header.
-    Unknown,
-}
-
-pub(super) fn journal_owner(journal: Option<&Contents>, uuid: &[u8; 16]) -> Whose {
-    let Some(journal) = journal else { return Whose::Nobodys };
-    match points::header(journal) {
-        Some(header) if header.uuid == *uuid => Whose::Ours,
-        Some(_) => Whose::Anothers,
-        None => match may_be_unfinished(journal) {
-            true => Whose::Nobodys,
-            false => Whose::Unknown,
-        },
-    }
-}
-
-/// Returns `true` if an opening may have left this journal without a whole header.
-fn may_be_unfinished(journal: &Contents) -> bool {
-    let head = journal.bytes(0, journal.len.min(2 * sums::BLOCK) as usize);
-    head.chunks(sums::BLOCK as usize).all(|block| {
-        block.iter().enumerate().all(|(at, byte)| match at {
-            0..8 => [0, b"AtomJrnH"[at]].contains(byte),
-            8..64 => true,
-            _ => *byte == 0,
-        })
-    })
-}
 
 impl How {
     /// Returns `true` if the session that begins keeps durable points.
@@ -55,11 +20,6 @@ impl How {
         };
         is_page_cache || self.durability == Durability::AtomicSync
     }
-}
-
-/// Returns the name of the journal of a reflection file.
-pub fn journal_of(name: &str) -> String {
-    format!("{name}.journal")
 }
 
 /// Returns the first two possible names of a home file's companion. Further names end with a
@@ -144,13 +104,16 @@ struct Mark {
     named_after: (Identity, u32),
     /// The session numbers that the superblock next to it may have.
     sessions: Option<[u64; 3]>,
+    /// The companions were about to be removed.
+    is_closing: bool,
 }
 
 impl Folder<'_> {
     fn mark(&self) -> Option<Mark> {
         let mark = self.image.mark.as_ref().filter(|mark| [40, 88].contains(&mark.len()))?;
         let file = |at: usize| {
-            let born = (small(mark, at + 20) != 0).then(|| moment(mark, at + 8, at + 16));
+            let is_known = small(mark, at + 20) & 1 == 1;
+            let born = is_known.then(|| moment(mark, at + 8, at + 16));
             Identity { device: 0, inode: word(mark, at), born }
         };
         let mut named_after = (file(16), 0);
@@ -166,7 +129,8 @@ impl Folder<'_> {
             sessions = (small(mark, 68) != 0).then(|| [before, begun, begun + 1]);
         }
         let uuid = std::array::from_fn(|n| mark[n]);
-        Some(Mark { uuid, file: file(16), named_after, sessions })
+        let is_closing = small(mark, 36) & 2 == 2;
+        Some(Mark { uuid, file: file(16), named_after, sessions, is_closing })
     }
 
     pub(super) fn identity(&self, name: &str) -> Identity {
@@ -183,7 +147,7 @@ impl Folder<'_> {
             bytes[there..].fill(0);
             copy(&bytes)
         };
-        match (superblock(0), superblock(1)) {
+        let newest = match (superblock(0), superblock(1)) {
             (Copy::Newer(version), _) | (_, Copy::Newer(version)) => {
                 Err(Found::Bad(Mismatch::Newer { version }))
             }
@@ -200,7 +164,17 @@ impl Folder<'_> {
                 Err(Found::Bad(Mismatch::ReflectionTruncated))
             }
             _ => Err(Found::Bad(Mismatch::Corrupt)),
-        }
+        };
+        newest.map(|mut newest| {
+            newest.look_for_settlement(reflection);
+            newest
+        })
+    }
+
+    /// Returns `true` if a spatial close of this file was about to remove its companions.
+    fn is_closing(&self) -> bool {
+        let of_this = |mark: &Mark| mark.is_closing && same_file(&mark.file, &self.stat.identity);
+        self.mark().as_ref().is_some_and(of_this)
     }
 
     /// Returns the relation of the reflection file with this name to the home file.
@@ -326,6 +300,8 @@ impl Folder<'_> {
             (None, Found::Earlier) => discardable(Mismatch::HomeReplaced),
             (None, _) => Judged::Plain,
             (Some(_), Found::Foreign) => Judged::Refused(Mismatch::Foreign),
+            // The file was complete before the first of its companions was removed.
+            (Some(true), _) if self.is_closing() => Judged::Plain,
             (Some(true), Found::Anothers) => discardable(Mismatch::Swapped),
             (Some(true), _) => discardable(Mismatch::ReflectionGone),
             (Some(false), _) => discardable(Mismatch::HomeIsCopy),
@@ -388,7 +364,7 @@ impl Folder<'_> {
                         let wish = OnMismatch::Refuse;
                         let judged = self.judge_state(name, &superblock, true, wish);
                         let is_right =
-                            superblock.state == 2 && matches!(judged, Judged::Kept { .. });
+                            superblock.state == 2 && !matches!(judged, Judged::Refused(_));
                         let like = self.rank(&superblock);
                         restored.push((like, is_right, name.clone(), superblock));
                     }
@@ -415,11 +391,19 @@ impl Folder<'_> {
         let is_bare = is == Is::Restored && self.mark().is_none();
         let is_restored = matches!(is, Is::Restored | Is::Unmarked { is_copy: true });
         let mut judged = self.judge_state(name, &found, is_restored, self.how.wish);
+        let without_wish = self.judge_state(name, &found, is_restored, OnMismatch::Refuse);
+        if self.is_closing() && matches!(without_wish, Judged::Refused(Mismatch::JournalGone)) {
+            judged = Judged::Plain;
+        }
         if is_bare {
             // Only the name connects the two files, and the length says that the companion belongs
             // to another file.
-            let refused = self.judge_state(name, &found, is_restored, OnMismatch::Refuse);
-            let is_by_length = match refused {
+            let is_by_length = match without_wish {
+                Judged::Refused(Mismatch::JournalGone | Mismatch::JournalSwapped)
+                    if found.state == 2 =>
+                {
+                    self.stat.len != found.closed_len
+                }
                 Judged::Refused(Mismatch::HomeTruncated) => true,
                 Judged::Refused(Mismatch::HomeChanged) => {
                     found.state != 2 || self.stat.len != found.closed_len
@@ -477,7 +461,7 @@ impl Folder<'_> {
             _ => Judged::Refused(why),
         };
         // Empty, or unfinished.
-        if found.is_unfinished() {
+        if found.is_plain(self.mark().is_some()) {
             return Judged::Plain;
         }
         if reflection.len < layout::SUPERCHUNKS {
@@ -489,8 +473,11 @@ impl Folder<'_> {
         }
         let is_believed = !is_restored && is_same_cache(&found.cache, &around.now);
         let journal = around.companions.get(&journal_of(name));
-        let len = reflection.word(layout::LENGTH_WORD);
-        let high_water = reflection.word(layout::HIGH_WATER_WORD);
+        let is_incomplete = found.is_incomplete(is_believed);
+        let [len, high_water] = match is_incomplete {
+            true => [found.closed_len, 0],
+            false => [layout::LENGTH_WORD, layout::HIGH_WATER_WORD].map(|at| reflection.word(at)),
+        };
         let is_undone = found.is_undone(is_believed);
         // Data that only the working state needs is not checked if the working state does not
         // count.
@@ -498,26 +485,24 @@ impl Folder<'_> {
             if len > layout::MAX_LEN || high_water > layout::MAX_LEN {
                 return unless_discarded(Mismatch::Corrupt);
             }
-            if reflection.len < layout::reflection_len(len) {
+            if reflection.len < layout::reflection_len(len) && !is_incomplete {
                 return unless_discarded(Mismatch::ReflectionTruncated);
             }
         }
-        if found.has_points() {
-            let Some(journal) = journal else { return unless_discarded(Mismatch::JournalGone) };
-            if !points::covers(journal, &found.uuid, found.session) {
-                return unless_discarded(Mismatch::JournalSwapped);
-            }
-            let points = Points::read(journal, &found.uuid, found.session, found.durable_len);
-            if points.end_before(points::floor(reflection, &found.uuid, found.session)) {
-                return unless_discarded(Mismatch::JournalSwapped);
-            }
+        let mut complete = None;
+        if found.has_points() || is_incomplete {
+            let points = match read_points(found, reflection, journal) {
+                Ok(points) => points,
+                Err(why) => return unless_discarded(why),
+            };
             if is_undone {
                 return Judged::GoBack(points);
             }
-            if points.file_len() > len.max(high_water) {
+            if is_incomplete {
+                complete = Some(points.with_whole_home());
+            } else if points.file_len() > len.max(high_water) {
                 return unless_discarded(Mismatch::Corrupt);
-            }
-            if reflection.len < layout::reflection_len(points.file_len()) {
+            } else if reflection.len < layout::reflection_len(points.file_len()) {
                 return unless_discarded(Mismatch::ReflectionTruncated);
             }
         }
@@ -551,12 +536,15 @@ impl Folder<'_> {
             }
             () => None,
         };
-        let kept = Judged::Kept {
-            recover: !is_closed,
-            len,
-            high_water,
-            uuid: found.uuid,
-            session: found.session,
+        let kept = match complete {
+            Some(points) => Judged::GoBack(points),
+            None => Judged::Kept {
+                recover: !is_closed,
+                len,
+                high_water,
+                uuid: found.uuid,
+                session: found.session,
+            },
         };
         match (why, wish) {
             (None, _) | (Some(_), OnMismatch::Trust) => kept,

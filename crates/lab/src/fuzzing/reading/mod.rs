@@ -6,16 +6,19 @@
 //! with contradicting records, which no crash leaves. There the order is that of the code.
 
 mod folder;
+mod journal;
 mod superblock;
 
 use super::ground::{Around, Stat};
 use super::image::{Contents, Image};
-use super::points::{self, Points};
+use super::points::Points;
 use super::sums::{self, Part, RECORD, SUPERBLOCK_LEN, UNDO_HEADER, small, word};
 use atomic_mmap::testing::{PAGE, PageIndex, REGION, RegionIndex, SLICE, layout};
 use atomic_mmap::{Durability, Medium, Mismatch, OnMismatch};
-use folder::{Chosen, Folder, Judged, Whose, journal_owner};
-pub use folder::{journal_of, names_of};
+pub use folder::names_of;
+use folder::{Chosen, Folder, Judged};
+pub use journal::journal_of;
+use journal::{Whose, journal_owner, read_points};
 pub(super) use superblock::{Copy, copy};
 
 const P: u64 = PAGE as u64;
@@ -142,7 +145,7 @@ pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcom
 /// This is the cost of a replay, whatever pair the records belong to.
 pub fn cost(image: &Image, home_len: u64) -> u64 {
     let (Some(reflection), Some(journal)) = (&image.reflection, &image.journal) else { return 0 };
-    let Some((uuid, session)) = sums::session_of(reflection) else { return 0 };
+    let Some((uuid, session)) = sums::session_of_records(reflection) else { return 0 };
     let points = Points::read(journal, &uuid, session, 0);
     points.pages(points.file_len().max(home_len).min(layout::MAX_LEN))
 }
@@ -158,13 +161,16 @@ pub fn of_another_boot(image: &Image) -> Option<Contents> {
     after(image, false)
 }
 
-/// Returns `true` if the session did not end, and a restart leaves only its last durable point.
+/// Returns `true` if a restart leaves only the last durable point: the session did not end, or the
+/// sync of its close may not have ended.
 pub fn goes_back_after_restart(image: &Image) -> bool {
     let Some(reflection) = &image.reflection else { return false };
     let Some((_, session)) = sums::session_of(reflection) else { return false };
     layout::SUPERBLOCKS.map(|at| reflection.bytes(at, SUPERBLOCK_LEN)).iter().any(|bytes| {
-        word(bytes, 16) == session
-            && matches!(copy(bytes), Copy::Valid(superblock) if superblock.is_undone(false))
+        let Copy::Valid(mut superblock) = copy(bytes) else { return false };
+        superblock.look_for_settlement(reflection);
+        let goes_back = superblock.is_undone(false) || superblock.is_incomplete(false);
+        word(bytes, 16) == session && goes_back
     })
 }
 
@@ -175,18 +181,19 @@ fn after(image: &Image, same_boot: bool) -> Option<Contents> {
         .map(|at| reflection.bytes(at, SUPERBLOCK_LEN))
         .into_iter()
         .find(|bytes| word(bytes, 16) == session)?;
-    let Copy::Valid(superblock) = copy(&newest) else { return None };
-    if superblock.is_unfinished() {
+    let Copy::Valid(mut superblock) = copy(&newest) else { return None };
+    superblock.look_for_settlement(reflection);
+    if superblock.is_plain(image.mark.is_some()) {
         return Some(image.home.clone());
     }
-    if superblock.is_undone(same_boot) {
-        let journal = image.journal.as_ref()?;
-        if !points::covers(journal, &uuid, session) {
-            return None;
+    let is_incomplete = superblock.is_incomplete(same_boot);
+    if superblock.is_undone(same_boot) || is_incomplete {
+        if image.is_closing() && image.journal.is_none() {
+            return Some(image.home.clone());
         }
-        let points = Points::read(journal, &uuid, session, superblock.durable_len);
-        let is_older = points.end_before(points::floor(reflection, &uuid, session));
-        return (!is_older).then(|| points.bytes(image));
+        let points = read_points(&superblock, reflection, image.journal.as_ref()).ok()?;
+        let points = if is_incomplete { points.with_whole_home() } else { points };
+        return Some(points.bytes(image));
     }
     if superblock.state == 1 && !same_boot {
         return None;

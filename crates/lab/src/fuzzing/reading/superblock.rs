@@ -1,6 +1,8 @@
 //! The second reading of superblocks.
 
 use crate::fuzzing::ground::Cache;
+use crate::fuzzing::image::Contents;
+use crate::fuzzing::points;
 use crate::fuzzing::sums::{self, small, word};
 use atomic_mmap::testing::superblock::{Identity, Moment};
 
@@ -17,6 +19,8 @@ pub(in crate::fuzzing) struct Superblock {
     pub(super) closed_sum: Option<u32>,
     /// The home file had a mark before the superblock was written.
     pub(super) is_marked: bool,
+    /// The superblock was written before everything that it says was durable.
+    pub(super) is_unsettled: bool,
     pub(super) cache: Cache,
     pub(super) name: Vec<u8>,
     pub(super) durable: u32,
@@ -36,7 +40,42 @@ impl Superblock {
 
     /// Returns `true` if the pair was being created, or if a spatial close did not end.
     pub(super) fn is_unfinished(&self) -> bool {
+        self.is_void() || self.state == 1 && self.is_unsettled
+    }
+
+    /// Returns `true` if nothing in the file counts, whatever else there is.
+    pub(super) fn is_void(&self) -> bool {
         self.state == 3 || self.durable == 3
+    }
+
+    /// Returns `true` if the home file's bytes count as they are. `has_mark` says whether the home
+    /// file has a mark.
+    pub(super) fn is_plain(&self, has_mark: bool) -> bool {
+        self.is_void() || self.is_unfinished() && self.is_marked && !has_mark
+    }
+
+    /// Returns `true` if the pair was closed, and the reflection file may lack a part that only the
+    /// journal has.
+    pub(super) fn is_incomplete(&self, is_believed: bool) -> bool {
+        let keeps = (1..=2).contains(&self.durable);
+        self.state == 2 && self.is_unsettled && keeps && !is_believed
+    }
+
+    /// Returns the session of the records that the journal must have.
+    pub(super) fn session_of_records(&self) -> u64 {
+        match self.state == 2 && self.is_unsettled {
+            true => self.session.saturating_sub(1),
+            false => self.session,
+        }
+    }
+
+    /// Looks whether the reflection file says that everything was durable in the end.
+    pub(super) fn look_for_settlement(&mut self, reflection: &Contents) {
+        let is_said = reflection.word(sums::SETTLED_WORD) == self.session;
+        let has_floor = || points::floor(reflection, &self.uuid, self.session) > 0;
+        if is_said || self.state == 1 && has_floor() {
+            self.is_unsettled = false;
+        }
     }
 }
 
@@ -90,6 +129,7 @@ pub(in crate::fuzzing) fn copy(bytes: &[u8]) -> Copy {
         mtime: moment(bytes, 128, 136),
         closed_sum: (small(bytes, 500) != 0).then(|| small(bytes, 496)),
         is_marked: small(bytes, 28) & 1 == 1,
+        is_unsettled: small(bytes, 28) & 2 == 2,
         cache: Cache {
             boot: std::array::from_fn(|n| bytes[152 + n]),
             volume: word(bytes, 464),

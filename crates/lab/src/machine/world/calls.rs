@@ -15,7 +15,10 @@ impl World {
     fn note(&mut self, change: Change) {
         self.is_new = true;
         self.seq += 1;
-        if let Some(file) = change.file() {
+        // An attribute changes the time of the inode alone, and no code compares that.
+        if let Some(file) = change.file()
+            && !matches!(change, Change::Attribute { .. })
+        {
             let now = self.seq;
             self.inode(file).changed = now;
         }

@@ -1,0 +1,103 @@
+//! How a session begins: the journal, the mark, and the superblock that says so.
+//!
+//! A new pair that keeps durable points is in use from the beginning, by the superblock that it was
+//! made with. So three barriers open it: the reflection file, the names, and the home file with its
+//! mark. `docs/model/opening.py` tries each of them left out.
+//!
+//! May import `journal`, `make`, `engine` and below.
+
+use super::context::{Rollback, Step};
+use super::{Carried, Mapped, Recovered, journal};
+use crate::engine::superblock::{Kind, settle};
+use crate::error::Result;
+use crate::format::marker::Sessions;
+use crate::format::superblock::Superblock;
+use crate::mutant::{planted, unless};
+use std::io;
+
+impl Recovered<'_> {
+    /// Opens or makes the journal, if this session keeps durable points.
+    pub(super) fn open_journal(&mut self) -> Result<Option<journal::OpenJournal>> {
+        let Mapped { medium, keeps_points, carried, .. } = &self.mapped;
+        let Carried { superblock, companions, verdict, located, .. } = carried;
+        if !keeps_points {
+            return Ok(None);
+        }
+        let (opening, name) = (&located.opening, companions.journal());
+        let home = (&located.home.file, &located.stat);
+        let known = (self.had_points, self.has_died);
+        let (is_fresh, len) = (verdict.is_fresh, verdict.lengths.len);
+        let journal = opening.open_journal(name, home, *medium, (known, is_fresh), superblock)?;
+        let is_first = !is_fresh && superblock.durable.base().is_none();
+        self.mapped.carried.undo.made_journal =
+            journal.made.map(|there| opening.undo_making(name, there));
+        if is_first {
+            // The last session kept no durable points, or they no longer count. From here on, the
+            // state of the files counts as the first durable point.
+            self.mapped.pair().begin_durable_words(len)?;
+        }
+        if !is_fresh && let Some(undo) = &mut self.mapped.carried.undo.made_journal {
+            // The superblock of a pair that existed before may say from here on that there is a
+            // journal. So the journal stays even if opening fails.
+            undo.keep();
+        }
+        Ok(Some(journal))
+    }
+
+    /// Writes the mark, and then the superblock that says that the pair is in use. So a home file
+    /// without a mark has no pair.
+    pub(super) fn begin_session(&mut self, session: u64) -> Result<Superblock> {
+        let Mapped { home, reflection, platform, medium, keeps_points, carried, .. } =
+            &mut self.mapped;
+        let Carried { superblock, verdict, companions, undo, located, .. } = carried;
+        let (keeps, medium) = (*keeps_points, *medium);
+        let (opening, stat) = (&located.opening, &located.stat);
+        // A new pair that keeps durable points is in use from the beginning.
+        let is_begun = session == superblock.session;
+        let set_marker = || {
+            let sessions = Sessions { before: superblock.session, begun: session };
+            let of_pair = (superblock.uuid, sessions, superblock.is_marked);
+            opening.set_marker(home, stat, reflection, of_pair, &companions.reflection, medium)
+        };
+        // The superblock of a restored pair still names another home file, and a mark would hide
+        // that.
+        let mark_comes_last = verdict.is_restored || planted!(MarkLast);
+        let mut is_marked = false;
+        if !mark_comes_last && !planted!(OpenNotMarked) {
+            if verdict.is_fresh {
+                let step = Step::Marked(opening.another(&located.home.file)?);
+                undo.marked = Some(Rollback::new(opening.platform, step));
+            }
+            is_marked = set_marker()?;
+        }
+        if verdict.is_fresh && !is_marked && !opening.is_kept_in_memory() {
+            // The sync of the mark would have made the new length durable.
+            home.sync_all().map_err(opening.io("sync", opening.path))?;
+        }
+        if is_begun {
+            if is_marked != superblock.is_marked && !mark_comes_last && !planted!(OpenNotMarked) {
+                // The file system has told otherwise before.
+                let unsupported = io::ErrorKind::Unsupported.into();
+                return Err(opening.io("set the attribute", opening.path)(unsupported));
+            }
+            // Orders mark and names before the word that says that the pair is whole.
+            unless!(MadeNotSettled, settle(reflection, superblock));
+            if mark_comes_last {
+                set_marker()?;
+            }
+            return Ok(superblock.clone());
+        }
+        let says = (opening.durable_points(keeps, verdict.lengths.len), is_marked);
+        let last = (superblock.clone(), session);
+        let begun = opening.begin_session(platform, reflection, last, stat, medium, says)?;
+        if mark_comes_last {
+            set_marker()?;
+        }
+        if !keeps && self.had_points {
+            // The last session kept durable points. The new superblock says that this session keeps
+            // none.
+            opening.remove_companion(companions.of(Kind::Journal), stat, &begun.uuid)?;
+        }
+        Ok(begun)
+    }
+}
