@@ -15,7 +15,6 @@
 //! growth fills a new array first, and then one transaction makes it the table.
 
 use atomic_mmap::{Array, AtomicMappedFile, Error, Roots, Slot, record};
-use std::convert::Infallible;
 
 /// Places of a new index: a power of two.
 const FIRST_PLACES: u64 = 256;
@@ -41,15 +40,9 @@ record! {
     }
 }
 
-/// Returns the place of `key` in a table: where it is, or the free place where it belongs.
-pub fn find<E>(key: u64, places: u64, key_at: impl Fn(u64) -> Result<u64, E>) -> Result<u64, E> {
-    let mut place = key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & (places - 1);
-    loop {
-        match key_at(place)? {
-            found if found == key || found == 0 => return Ok(place),
-            _ => place = (place + 1) & (places - 1),
-        }
-    }
+/// Returns the place at which the search for a key begins.
+pub fn first_place(key: u64, places: u64) -> u64 {
+    key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & (places - 1)
 }
 
 /// The index. It has one writer, and any number of readers may share it.
@@ -81,7 +74,7 @@ impl Index {
 
     /// Returns the value of a key.
     pub fn get(&self, key: u64) -> Result<Option<u64>, Error> {
-        let place = self.table.get(self.place_of(key)?)?;
+        let (_, place) = self.find(key)?;
         Ok((place.key == key && key != 0).then_some(place.value))
     }
 
@@ -91,15 +84,16 @@ impl Index {
     /// If the key is 0.
     pub fn insert(&mut self, key: u64, value: u64) -> Result<(), Error> {
         assert_ne!(key, 0, "key 0 marks a free place");
-        let place = self.place_of(key)?;
-        if self.table.get(place)?.key == key {
-            return self.table.set(place, &Place { key, value });
+        let (mut n, place) = self.find(key)?;
+        if place.key == key {
+            return self.table.set(n, &Place { key, value });
         }
         let Head { keys, .. } = self.head.load()?;
         if (keys + 1) * 4 > self.table.len() * 3 {
             self.grow()?;
+            n = self.find(key)?.0;
         }
-        let at = self.table.offset_of(self.place_of(key)?)?;
+        let at = self.table.offset_of(n)?;
         let head = Head { places: self.table.len(), keys: keys + 1 };
         self.file().transact(|tx| {
             tx.store(at, &Place { key, value })?;
@@ -107,8 +101,17 @@ impl Index {
         })
     }
 
-    fn place_of(&self, key: u64) -> Result<u64, Error> {
-        find(key, self.table.len(), |place| Ok(self.table.get(place)?.key))
+    /// Returns the number of the place that has `key`, or of the free one where it belongs, and
+    /// its contents.
+    fn find(&self, key: u64) -> Result<(u64, Place), Error> {
+        let mut n = first_place(key, self.table.len());
+        loop {
+            let place = self.table.get(n)?;
+            if place.key == key || place.key == 0 {
+                return Ok((n, place));
+            }
+            n = (n + 1) & (self.table.len() - 1);
+        }
     }
 
     /// Moves all keys to a table of twice the length.
@@ -118,8 +121,11 @@ impl Index {
         let table = self.roots.get_or_insert_array::<Place>(&name(new), new)?.into_owned()?;
         let mut places = vec![Place::default(); new as usize];
         for place in self.table.to_vec()?.into_iter().filter(|place| place.key != 0) {
-            let Ok(to) = find(place.key, new, |n| Ok::<_, Infallible>(places[n as usize].key));
-            places[to as usize] = place;
+            let mut n = first_place(place.key, new);
+            while places[n as usize].key != 0 {
+                n = (n + 1) & (new - 1);
+            }
+            places[n as usize] = place;
         }
         for (n, part) in places.chunks(PART).enumerate() {
             table.set_many((n * PART) as u64, part)?;

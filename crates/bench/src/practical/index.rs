@@ -10,7 +10,6 @@ use crate::scratch::Scratch;
 use atomic_mmap::{AtomicMappedFile, CloseMode};
 use example::Index;
 use memmap2::MmapMut;
-use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 
@@ -44,8 +43,13 @@ impl Plain {
 
     /// Returns the offset of the place of `key`.
     fn find(&self, key: u64) -> u64 {
-        let Ok(place) = example::find(key, PLACES, |n| Ok::<_, Infallible>(self.word(n * PLACE)));
-        place * PLACE
+        let mut n = example::first_place(key, PLACES);
+        loop {
+            match self.word(n * PLACE) {
+                found if found == key || found == 0 => return n * PLACE,
+                _ => n = (n + 1) & (PLACES - 1),
+            }
+        }
     }
 
     fn insert(&mut self, key: u64, value: u64) {

@@ -18,25 +18,12 @@ impl StoreBuilder<Types, LogStore<Types>, Machine, Scratch> for Builder {
     }
 }
 
-fn pass(ground: Option<Ground>) {
-    let Some(ground) = ground else {
-        eprintln!("not served here: skipped");
-        return;
-    };
-    Suite::test_all(Builder(ground)).expect("openraft's suite passes");
-}
-
+/// The suite sleeps for seconds, so the media are tested at the same time.
 #[test]
-fn openrafts_suite_passes_in_ram() {
-    pass(Some(common::ram()));
-}
-
-#[test]
-fn openrafts_suite_passes_on_page_cache() {
-    pass(common::page_cache());
-}
-
-#[test]
-fn openrafts_suite_passes_on_persistent_memory() {
-    pass(common::dax());
+fn openrafts_suite_passes_on_each_medium() {
+    std::thread::scope(|scope| {
+        for ground in common::media() {
+            scope.spawn(|| Suite::test_all(Builder(ground)).expect("openraft's suite passes"));
+        }
+    });
 }
