@@ -10,7 +10,7 @@
 //!
 //! May import `plan`, `pair`, and what lies below them.
 
-use crate::error::{Error, Result, WRITE_A_POINT};
+use crate::error::{Error, Result, SYNC_FOR_A_POINT, WRITE_A_POINT};
 use crate::format::journal::{BLOCK, HEADERS, Head, Header, JournalSeed};
 use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, Platform};
@@ -38,6 +38,8 @@ pub(crate) struct Journal {
     seed: JournalSeed,
     /// The header that this session has yet to write. `None` once it is written.
     header: Mutex<Option<NextHeader>>,
+    /// `true` if this session has found the journal longer than a new one.
+    had_grown: bool,
     ring: Mutex<Ring>,
     /// The buffer in which each record is encoded.
     buffer: Mutex<Vec<u8>>,
@@ -156,31 +158,40 @@ impl Journal {
         let blocks = |len: u64| (len / BLOCK as u64).saturating_sub(HEADERS as u64);
         let ring = Ring { all: blocks(len), most: blocks(most), needed: VecDeque::new() };
         let (ring, buffer) = (Mutex::new(ring), Mutex::new(Vec::new()));
-        Journal { platform, file, path, seed, header: Mutex::new(Some(header)), ring, buffer }
+        let (header, had_grown) = (Mutex::new(Some(header)), len > *JOURNAL_LENS.start());
+        Journal { platform, file, path, seed, header, had_grown, ring, buffer }
     }
 
-    /// Writes this session's header and syncs the journal, unless that is done. The header says
-    /// that records of earlier sessions may be overwritten from here on. An old superblock that is
-    /// restored later is recognised as stale by it.
+    /// Writes this session's header, unless it is written already. It says that records of earlier
+    /// sessions may be overwritten from here on. An old superblock that is restored later is
+    /// recognised as stale by it.
     fn write_header(&self) -> Result<()> {
         let mut header = self.header.lock();
         if let Some(next) = &*header {
             let (file, id, at) = (&self.file, FileId::Journal, (next.block * BLOCK) as u64);
-            let mut buffer = self.buffer.lock();
-            if planted!(JournalHeaderAlone) {
-                let written = self.platform.write_durably(file, id, next.encode(&mut buffer), at);
-                written.map_err(self.io(WRITE_A_POINT, at))?;
-            } else if !next.is_first && !planted!(JournalHeaderNotRenewed) {
-                let written = self.platform.write_at(file, id, next.encode(&mut buffer), at);
-                written.map_err(self.io(WRITE_A_POINT, at))?;
-            }
-            // Durable before the first record, which may overwrite one of an earlier session, and
-            // before the floor that follows the record: from then on, a file without a header is
-            // refused. With the header, all that this session has found of the journal. A crash may
-            // have cut a growth off before its sync: the length is then in the page cache only, and
-            // records wait for their own blocks only.
-            if !planted!(JournalHeaderAlone) && !planted!(JournalNotSynced) {
-                self.platform.sync_data(file, id).map_err(self.io(WRITE_A_POINT, at))?;
+            if next.is_first {
+                // All of a new journal, in which the header is staged. Durable before the floor
+                // that follows the record: from then on, a file without a header is refused.
+                unless!(
+                    JournalNotSynced,
+                    self.platform.sync_data(file, id).map_err(self.io(SYNC_FOR_A_POINT, at))?
+                );
+            } else {
+                if self.had_grown && !planted!(FoundLengthNotSynced) {
+                    // Orders the length that this session has found before its first record, which
+                    // waits for its own blocks only. A crash may have cut a growth off before its
+                    // sync. The length is then in the page cache only.
+                    self.platform.sync_data(file, id).map_err(self.io(SYNC_FOR_A_POINT, at))?;
+                }
+                let mut buffer = self.buffer.lock();
+                let bytes = next.encode(&mut buffer);
+                // Durable before the first record, which may overwrite one of an earlier session.
+                unless!(
+                    JournalHeaderNotRenewed,
+                    self.platform
+                        .write_durably(file, id, bytes, at)
+                        .map_err(self.io(WRITE_A_POINT, at))?
+                );
             }
         }
         *header = None;

@@ -507,7 +507,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         ForeignGroupBitsKept => by(test("world", "a_companion_of_another_group")),
         CompanionsInMemory => by(test("world", "companions_in_memory_of_a_file_on_a_disk")),
         MountedAloneTaken => by(test("world", "a_file_that_is_mounted_by_itself")),
-        JournalHeaderAlone => by(test("steps", "a_journal_that_was_found_longer")),
+        FoundLengthNotSynced => by(test("steps", "a_journal_that_was_found_longer")),
         AnyJournalTaken | JournalHeaderNotRenewed => {
             by(test("world", "a_journal_of_another_pair_or_time"))
         }
