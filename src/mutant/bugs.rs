@@ -125,6 +125,7 @@ mutants! {
         OverdueForgotten "overdue-forgotten": "a failed durable point at an interval that does not poison is not reported",
     }
     "engine/durable/journal.rs" {
+        FoundLengthNotSynced "found-length-not-synced": "the first record of a session does not wait for the length of a journal that had grown",
         JournalHeaderNotRenewed "journal-header-not-renewed": "the records that an older superblock needs are overwritten under the old journal header",
         RecordNotDurable "record-not-durable": "a record is written without a barrier",
         RecordOverNewest "record-over-newest": "a record overwrites the previous record",

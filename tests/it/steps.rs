@@ -418,6 +418,46 @@ fn a_new_length_with_bytes_is_in_its_record_first_and_in_its_word_before_the_rec
     }
 }
 
+/// A crash may cut off the growth of the journal before its sync. The next session finds the longer
+/// journal in the page cache, and syncs it before its first record: a record waits for its own
+/// blocks only.
+#[test]
+fn a_journal_that_was_found_longer_is_synced_before_its_first_record() {
+    for traced in Traced::on_each_medium() {
+        if traced.ground.medium != Medium::PageCache {
+            continue;
+        }
+        let journal = || {
+            let found = std::fs::read_dir(traced.scratch.path()).expect("list");
+            let files = found.map(|file| file.expect("list"));
+            let journal = files
+                .filter(|file| file.file_name().to_string_lossy().ends_with(".journal"))
+                .map(|file| file.metadata().expect("stat").len());
+            journal.max().expect("a journal")
+        };
+        let options = || traced.ground.options().create(true).len(LEN).journal_len(1 << 20);
+        let open = || options().open_recorded(&traced.recorder, traced.path()).expect("open");
+        let file = open();
+        let short = journal();
+        file.write_at(&[1; PAGE as usize], 0).and_then(|()| file.sync()).expect("the first point");
+        // The growth fails at its sync, and so does giving back what it has allocated. That leaves
+        // what a crash before the sync would leave.
+        file.write_at(&[2; 6 * PAGE as usize], 0).expect("write");
+        traced.recorder.fail_next(call::SYNC_DATA, 1, libc::EIO);
+        traced.recorder.fail_next(call::SET_LEN, 1, libc::EIO);
+        file.sync().expect("both files are synced instead");
+        assert!(!traced.recorder.heal(), "both have failed");
+        assert!(journal() > short, "the journal is longer");
+        file.close(CloseMode::Unsynced).expect("leave it as a crash would");
+        let file = open();
+        file.write_at(&[3], 0).expect("write");
+        traced.steps();
+        file.sync().expect("sync");
+        let table = ["sync data of Journal", "journal header", "record", "floor, durably", "word"];
+        traced.assert_steps(&table, "the first point");
+    }
+}
+
 /// The floor names a durable record. So it follows that record. It precedes the durable words of
 /// the first point, and the syncs after which older records may be removed.
 #[test]

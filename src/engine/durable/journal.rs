@@ -10,7 +10,7 @@
 //!
 //! May import `plan`, `pair`, and what lies below them.
 
-use crate::error::{Error, Result, WRITE_A_POINT};
+use crate::error::{Error, Result, SYNC_FOR_A_POINT, WRITE_A_POINT};
 use crate::format::journal::{BLOCK, HEADERS, Head, Header, JournalSeed};
 use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, Platform};
@@ -39,6 +39,8 @@ pub(crate) struct Journal {
     /// The header that this session has yet to write, and its block. It says that the session may
     /// have written records. `None` once it is written.
     header: Mutex<Option<(Header, usize)>>,
+    /// `true` if this session has found the journal longer than a new one.
+    had_grown: bool,
     ring: Mutex<Ring>,
     /// The buffer in which each record is encoded.
     buffer: Mutex<Vec<u8>>,
@@ -138,7 +140,8 @@ impl Journal {
         let blocks = |len: u64| (len / BLOCK as u64).saturating_sub(HEADERS as u64);
         let ring = Ring { all: blocks(len), most: blocks(most), needed: VecDeque::new() };
         let (ring, buffer) = (Mutex::new(ring), Mutex::new(Vec::new()));
-        Journal { platform, file, path, seed, header: Mutex::new(Some(header)), ring, buffer }
+        let (header, had_grown) = (Mutex::new(Some(header)), len > *JOURNAL_LENS.start());
+        Journal { platform, file, path, seed, header, had_grown, ring, buffer }
     }
 
     /// Writes this session's header, unless it is written already. It says that records of earlier
@@ -148,6 +151,13 @@ impl Journal {
         let mut header = self.header.lock();
         if let Some((says, block)) = &*header {
             let at = (block * BLOCK) as u64;
+            if self.had_grown && !planted!(FoundLengthNotSynced) {
+                // Orders the length that this session has found before its first record, which
+                // waits for its own blocks only. A crash may have cut a growth off before its sync.
+                // The length is then in the page cache only.
+                let synced = self.platform.sync_data(&self.file, FileId::Journal);
+                synced.map_err(self.io(SYNC_FOR_A_POINT, at))?;
+            }
             let mut buffer = self.buffer.lock();
             let bytes = aligned(&mut buffer, BLOCK);
             bytes.copy_from_slice(&says.encode());

@@ -247,8 +247,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
             Killer::Schedules("8"),
             test("death", "numbered_events_in_place"),
         ]),
-        CutNotFlushed
-        | GrownRestNotFlushed
+        GrownRestNotFlushed
         | OpenedRestKnown
         | WordsBeforeRecord
         | RecordOfOldLength
@@ -284,7 +283,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         DamagedWordsNotNoted | TrustedWordsKept => {
             by(test("durable", "durable_words_that_were_damaged"))
         }
-        EmptyPointFlushed => by(test("small", "a_shrink_that_is_durable")),
+        EmptyPointFlushed | CutNotFlushed => by(test("small", "a_shrink_that_is_durable")),
         OverdueForgotten => by(test("unheard", "writes_fail_while_the_points")),
         OverdueForGood => by(test("unheard", "writes_fail_while_the_points")),
         NoThreadNoMatter => by(test("unheard", "opening_fails_if_no_thread")),
@@ -497,6 +496,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         ForeignGroupBitsKept => by(test("world", "a_companion_of_another_group")),
         CompanionsInMemory => by(test("world", "companions_in_memory_of_a_file_on_a_disk")),
         MountedAloneTaken => by(test("world", "a_file_that_is_mounted_by_itself")),
+        FoundLengthNotSynced => by(test("steps", "a_journal_that_was_found_longer")),
         AnyJournalTaken | JournalHeaderNotRenewed => {
             by(test("world", "a_journal_of_another_pair_or_time"))
         }
