@@ -164,8 +164,10 @@ impl Actor {
     }
 
     /// Returns a length past the words. Their values stay, but every operation meets the change.
+    /// Some lengths reach into a further region.
     fn any_len(&mut self) -> u64 {
-        (PAGES + self.rng.u64(0..4)) * PAGE + self.rng.u64(0..2) * 100
+        let region = if self.rng.u32(0..8) == 0 { 62 } else { 0 };
+        (PAGES + region + self.rng.u64(0..4)) * PAGE + self.rng.u64(0..2) * 100
     }
 
     fn set_len(&mut self) {
@@ -177,7 +179,8 @@ impl Actor {
         });
     }
 
-    /// Reads a word, writes another one, and changes the length, in one operation.
+    /// Reads a word, writes another one and the last bytes, and changes the length, in one
+    /// operation.
     fn resize(&mut self, read: u64, write: u64) {
         let (len, id) = (self.any_len(), self.id());
         let name = format!("resize #{id} to {len} reads {read} writes {write}");
@@ -191,6 +194,7 @@ impl Actor {
                 let old = tx.len()?;
                 tx.set_len(len)?;
                 tx.write_at(&id.to_le_bytes(), write)?;
+                tx.write_at(&id.to_le_bytes(), len - 8)?;
                 let mut seen = self.read_words(&bytes, read);
                 seen.push((LENGTH, old));
                 Ok::<_, Error>(seen)
