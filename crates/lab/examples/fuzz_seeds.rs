@@ -36,6 +36,7 @@ fn main() {
     let others = hostile(&folder)
         + mismatches(&folder)
         + operations(&folder)
+        + structures(&folder)
         + entries(&folder)
         + turns(&folder)
         + journals(&folder)
@@ -494,6 +495,26 @@ fn operations(folder: &Path) -> usize {
             seed.extend((0..rng.u64(1..5)).map(|_| rng.u8(..)));
         }
         keep(folder, "operations", &format!("life-{n:03}"), &seed);
+    }
+    COUNT as usize
+}
+
+fn structures(folder: &Path) -> usize {
+    const COUNT: u64 = 30;
+    let mut rng = Rng::with_seed(SEED);
+    for n in 0..COUNT {
+        let mut seed = vec![rng.u8(..)];
+        for _ in 0..rng.u64(5..25) {
+            let name = rng.u8(..8) << 4;
+            seed.push(rng.u8(..15) | name);
+            seed.extend((0..rng.u64(1..6)).map(|_| rng.u8(..)));
+        }
+        // Two thirds of the seeds end with damage.
+        if n % 3 != 0 {
+            seed.push(15);
+            seed.extend((0..rng.u64(1..6) * 5).map(|_| rng.u8(..)));
+        }
+        keep(folder, "structures", &format!("names-{n:03}"), &seed);
     }
     COUNT as usize
 }

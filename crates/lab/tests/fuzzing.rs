@@ -111,6 +111,11 @@ fn files_hold_what_was_written_to_them() {
     hold("operations", 500);
 }
 
+#[test]
+fn names_and_logs_hold_what_was_written_and_refuse_damaged_bytes() {
+    hold("structures", 200);
+}
+
 /// Tests the second reading, which judges the engine. From a crash image, it must read the content
 /// before or after the operation.
 #[test]

@@ -13,6 +13,7 @@
 //! | [`open_mutated`] | target: opening changed crash images with correct checksums |
 //! | [`mismatch`] | target: opening two files that do not belong together |
 //! | [`operations`] | target: operations, crashes and reopens |
+//! | [`structures`] | target: names and logs, and their damaged bytes |
 //! | [`input`] | the reader of inputs |
 //! | [`image`] | the contents of a pair's files |
 //! | [`patch`] | images as patches in an input |
@@ -36,6 +37,7 @@ pub mod operations;
 pub mod patch;
 pub mod points;
 pub mod reading;
+pub mod structures;
 pub mod sums;
 pub mod templates;
 
@@ -43,11 +45,12 @@ pub mod templates;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their folders in `fuzz/corpus/`.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("entry_decode", entry_decode::run),
     ("journal_decode", journal_decode::run),
     ("open_bytes", open_bytes::run),
     ("open_mutated", open_mutated::run),
     ("mismatch", mismatch::run),
     ("operations", operations::run),
+    ("structures", structures::run),
 ];
