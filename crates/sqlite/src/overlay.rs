@@ -137,7 +137,7 @@ impl Overlay {
     /// An overlay in a temporary file changes the length by an operation of its own, before a
     /// growth or after a shrink. SQLite ignores what a file has past the number of pages in its
     /// header, so a crash between the two is harmless. An empty file gets the page of an empty
-    /// database first.
+    /// database first. Earlier transactions become durable before the pages are written.
     ///
     /// An error means that nothing has changed, except perhaps that harmless length or page.
     pub fn publish(&self, file: &AtomicMappedFile) -> Result<()> {
@@ -165,6 +165,9 @@ impl Overlay {
         }
         if !is_cut && self.is_on_disk() && (old > 0 || self.begin_file(file)?) {
             file.set_len(old.max(new))?;
+            // Slices that have changed since the last durable point have no free slot. The engine
+            // would take memory for all bytes of an operation that has some.
+            file.sync()?;
             file.write_many(parts)?;
             return file.set_len(new);
         }
@@ -275,6 +278,25 @@ mod tests {
                     assert!(file.read_vec().expect("read") == model, "round {round}");
                 }
             }
+        }
+    }
+
+    /// The engine keeps the bytes of a redo record in memory.
+    #[test]
+    fn pages_on_disk_are_published_without_a_redo_record() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = AtomicMappedFile::options().create(true).medium(Medium::PageCache);
+        let file = options.open(folder.path().join("x")).expect("open");
+        for (n, budget) in [(1, 1 << 20), (2, 0), (3, 0)] {
+            let mut overlay = Overlay::new(file.len(), folder.path(), budget);
+            let page: Vec<u8> = [n; 4096].to_vec();
+            for at in 0..8 * u64::from(n) {
+                overlay.write(&file, &page, at * 4096).expect("write");
+            }
+            let before = file.stats().redo_writes;
+            overlay.publish(&file).expect("publish");
+            assert_eq!(overlay.is_on_disk(), budget == 0);
+            assert!(budget > 0 || file.stats().redo_writes == before, "a redo record");
         }
     }
 
