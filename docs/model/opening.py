@@ -112,6 +112,17 @@ SPATIAL = [
     sets('unmark', mark=None),
     now('is_removed', is_removed=True),
 ]
+# The process dies in the middle of an opening. The next one goes on by the mark, and syncs what is not settled.
+DIED = OPEN[:7] + [
+    now('died'),
+    sync('sync_found', 'refl'),
+    sets('next_header', journal='header of 1 to 3'),
+    sync('sync_next_header', 'journal'),
+    sync('sync_mark_again', 'home'),
+    sets('begin', super='next'),
+    sync('sync_begin', 'refl'),
+    now('opened'),
+]
 # An opening after a loss of power in the sync of a fast close, which has torn what that sync covers.
 TORN = dict(START, home_slot='newer', home_time=1, home_len='longer', mark='in use', refl_made=True,
             refl_slot='torn', word='refl', durable='refl', super='closed', settled='first', floor=1,
@@ -125,6 +136,7 @@ KILLED = FAST[:2] + [now('is_killed')]
 # (steps, items in the beginning, contents in the beginning)
 SCENARIOS = {
     'spatial': (OPEN + FIRST_POINT + SPATIAL, START, 'old'),
+    'died': (DIED, START, 'old'),
     'unused': (OPEN + FAST + reopen(2)[:5], START, 'old'),
     'fast': (OPEN + FIRST_POINT + SECOND_POINT + FAST + reopen(2), START, 'old'),
     'killed': (OPEN + FIRST_POINT + SECOND_POINT + KILLED + reopen(1), START, 'old'),
@@ -136,6 +148,7 @@ MUTANTS = {
     'sync_refl': None, 'sync_folder': None, 'sync_mark': None, 'sync_header': None, 'sync_record': None,
     'sync_floor': None, 'sync_home': None, 'sync_closed': None, 'sync_found': None, 'sync_next_header': None,
     'sync_begin': None, 'closing': None, 'sync_removal': None, 'sync_record_2': None, 'settle': None,
+    'sync_mark_again': None,
     'mark_before_names': ('sync_folder', 'sync_mark'),
     'settled_before_mark': ('mark', 'settle'),
     'settled_before_sync': ('sync_closed', 'settle_closed'),

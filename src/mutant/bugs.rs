@@ -420,6 +420,8 @@ mutants! {
     }
     "recovery/mod.rs" {
         SettledToHome "settled-to-home": "completing a closed pair stores to its home file, which has another time from then on",
+        UnsettledMarkTaken "unsettled-mark-taken": "a mark that an opening has left without a sync counts as durable",
+        UnsettledNamesTaken "unsettled-names-taken": "names that an opening has left without a sync count as durable",
         MadeNotSettled "made-not-settled": "a new pair never counts as settled, so its mark is not missed",
         DiscardedLogApplied "discarded-log-applied": "the log of a discarded pair is applied to the file that was kept",
         FolderHeldOpen "folder-held-open": "the folder of the companions stays open while a file is open",

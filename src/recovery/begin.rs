@@ -25,9 +25,9 @@ impl Recovered<'_> {
         }
         let (opening, name) = (&located.opening, companions.journal());
         let home = (&located.home.file, &located.stat);
-        let known = (self.had_points, self.has_died);
         let (is_fresh, len) = (verdict.is_fresh, verdict.lengths.len);
-        let journal = opening.open_journal(name, home, *medium, (known, is_fresh), superblock)?;
+        let journal =
+            opening.open_journal(name, home, *medium, (self.last, is_fresh), superblock)?;
         let is_first = !is_fresh && superblock.durable.base().is_none();
         self.mapped.carried.undo.made_journal =
             journal.made.map(|there| opening.undo_making(name, there));
@@ -56,7 +56,9 @@ impl Recovered<'_> {
         let is_begun = session == superblock.session;
         let set_marker = || {
             let sessions = Sessions { before: superblock.session, begun: session };
-            let of_pair = (superblock.uuid, sessions, superblock.is_marked);
+            // The process of an opening may have died between the mark and its sync.
+            let is_settled = !superblock.is_unsettled || planted!(UnsettledMarkTaken);
+            let of_pair = (superblock.uuid, sessions, superblock.is_marked && is_settled);
             opening.set_marker(home, stat, reflection, of_pair, &companions.reflection, medium)
         };
         // The superblock of a restored pair still names another home file, and a mark would hide
@@ -93,7 +95,7 @@ impl Recovered<'_> {
         if mark_comes_last {
             set_marker()?;
         }
-        if !keeps && self.had_points {
+        if !keeps && self.last.had_points {
             // The last session kept durable points. The new superblock says that this session keeps
             // none.
             opening.remove_companion(companions.of(Kind::Journal), stat, &begun.uuid)?;

@@ -5,7 +5,7 @@
 //! `trust`, `engine` and below.
 
 use super::replay_journal::Pair;
-use super::{Opening, trust::Named};
+use super::{LastSession, Opening, trust::Named};
 use crate::config::Medium;
 use crate::engine::durable::journal::{JOURNAL_LENS, Journal, NextHeader, journal_len};
 use crate::engine::superblock::{
@@ -147,16 +147,15 @@ impl Opening<'_> {
         Ok(Floor::of_session(&superblock.uuid, superblock.records_of(), places))
     }
 
-    /// Opens the journal for a new session, and makes one if none fits. `is_known` is `true` if a
-    /// durable superblock says that the journal exists. `has_died` is `true` if the last session
-    /// was not closed. `is_fresh` is `true` if the pair is new. `superblock` is the one that was
-    /// found.
+    /// Opens the journal for a new session, and makes one if none fits. If the last session had
+    /// points, a durable superblock says that the journal exists. `is_fresh` is `true` if the pair
+    /// is new. `superblock` is the one that was found, or that has ended its session.
     pub(super) fn open_journal(
         &self,
         name: &Name,
         (home_file, home): (&File, &FileStat),
         medium: Medium,
-        ((is_known, has_died), is_fresh): ((bool, bool), bool),
+        (last_session, is_fresh): (LastSession, bool),
         superblock: &Superblock,
     ) -> Result<OpenJournal> {
         let (found, made) = match self.find_journal(name, home, superblock)? {
@@ -168,6 +167,8 @@ impl Opening<'_> {
         };
         let Usable { file, len, newest } = found;
         let used = newest.map_or(superblock.session, |(newest, _)| newest.to);
+        let LastSession { had_points: is_known, has_died, was_first, was_being_made } =
+            last_session;
         // A new pair is in use from the beginning. The first point makes its journal durable.
         let is_begun = is_fresh && superblock.durable.base().is_some();
         let session = if is_begun { superblock.session } else { superblock.next_session(used) };
@@ -180,16 +181,16 @@ impl Opening<'_> {
             _ => superblock.records_of(),
         };
         // An earlier opening may have made the journal and crashed before it synced the folder.
-        let is_named = !is_known || made.is_some() || superblock.is_being_made();
+        let is_named = !is_known || made.is_some();
         // A close has made a record durable, and before it the header. After any other end, even of
         // an opening, the newest header may be in the page cache only.
         let is_closed = |newest: &Header| is_known && !has_died && newest.to <= superblock.session;
         let beginning = Beginning {
             header: Header { uuid: superblock.uuid, from: last, to: session },
             renewed: newest.filter(|(newest, _)| !is_closed(newest)),
-            is_named: is_named && !is_fresh,
+            is_named: is_named && !is_fresh && !was_being_made,
             // No session that wrote a point has left the file, or only the first one has.
-            is_synced: is_named || newest.is_none() || superblock.may_lack_header(),
+            is_synced: is_named || newest.is_none() || was_first,
         };
         let mut prepare = || {
             if !is_begun {
@@ -389,6 +390,8 @@ impl Opening<'_> {
             session: last.session + 1,
             state: State::Clean(closed_as(self.platform, pair.home)?),
             durable: DurablePoints::None,
+            // A mark without a sync is no mark yet.
+            is_marked: last.is_marked && (!last.is_unsettled || planted!(UnsettledMarkTaken)),
             is_unsettled: false,
             ..last
         };

@@ -385,8 +385,13 @@ impl<'a> Mapped<'a> {
         // and durable words may differ.
         let on_mismatch = opening.options.on_mismatch;
         let is_trusted = decision == Decision::Reuse && on_mismatch == OnMismatch::Trust;
-        let had_points = self.carried.superblock.durable.base().is_some();
-        let has_died = self.carried.superblock.state == State::InUse && !is_fresh;
+        let found = &self.carried.superblock;
+        let last = LastSession {
+            had_points: found.durable.base().is_some(),
+            has_died: found.state == State::InUse && !is_fresh,
+            was_first: found.may_lack_header(),
+            was_being_made: found.is_being_made() && !is_fresh,
+        };
         let pair = self.pair();
         match &self.carried.verdict.journal {
             Some(journal) if matches!(decision, Decision::GoBack | Decision::Settle) => {
@@ -396,7 +401,7 @@ impl<'a> Mapped<'a> {
             // The process crashed, or the caller is certain of the state of the files. That state
             // becomes a durable point.
             // A reader leaves that to the next opening for writing.
-            _ if had_points
+            _ if last.had_points
                 && !opening.options.read_only
                 && (decision == Decision::Recover || is_trusted && !planted!(TrustedWordsKept)) =>
             {
@@ -408,7 +413,7 @@ impl<'a> Mapped<'a> {
         if !is_fresh {
             self.pair().sync_superblock()?;
         }
-        Ok(Recovered { had_points, has_died, mapped: self })
+        Ok(Recovered { last, mapped: self })
     }
 
     /// Applies what the lanes say. Idempotent, since the records in the lanes stay as they are.
@@ -421,12 +426,22 @@ impl<'a> Mapped<'a> {
     }
 }
 
+/// The last session, as the superblock told of it that was found.
+#[derive(Clone, Copy)]
+struct LastSession {
+    /// `true` if it kept durable points.
+    had_points: bool,
+    /// `true` if it was not closed.
+    has_died: bool,
+    /// `true` if it was the first one, so that its journal may not be durable.
+    was_first: bool,
+    /// `true` if it may have ended before names and mark were durable.
+    was_being_made: bool,
+}
+
 /// The files hold one state, with which a session can begin.
 struct Recovered<'a> {
-    /// `true` if the last session kept durable points.
-    had_points: bool,
-    /// `true` if the last session was not closed.
-    has_died: bool,
+    last: LastSession,
     mapped: Mapped<'a>,
 }
 
@@ -434,7 +449,10 @@ impl Recovered<'_> {
     /// Begins a session. Its journal is made before the superblock that says that it exists.
     fn begin(mut self) -> Result<Arc<Engine>> {
         let journal = self.open_journal()?;
-        if self.mapped.carried.verdict.is_fresh {
+        // An earlier opening may have died before it synced the names. A mark would tell that it
+        // did, but not every file system keeps marks.
+        let was_being_made = self.last.was_being_made && !planted!(UnsettledNamesTaken);
+        if self.mapped.carried.verdict.is_fresh || was_being_made {
             let Mapped { reflection, carried, .. } = &self.mapped;
             let Located { home, opening, .. } = &carried.located;
             // The names of the reflection file and the journal, and perhaps of the home file.

@@ -4,10 +4,11 @@
 //! `docs/model/opening.py` tries all combinations. Here the real code meets the worst of them.
 
 use crate::common::{self, Ground, Rng, Scratch, assert_same, read_all, reflections_in};
-use crate::durable::{Restarted, ground, new_file, restarted, write_at_random};
+use crate::durable::{Restarted, died, ground, new_file, restarted, write_at_random};
 use atomic_mmap::testing::marker::{self, Marker};
-use atomic_mmap::testing::recorder::Recorder;
-use atomic_mmap::testing::{call, layout};
+use atomic_mmap::testing::recorder::{Recorder, What};
+use atomic_mmap::testing::superblock::{Copy, State, Superblock};
+use atomic_mmap::testing::{FileId, call, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Error, Mismatch, Result};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -262,6 +263,51 @@ fn a_journal_of_a_new_pair_that_lost_its_header_is_refused_from_the_first_point_
     file.sync().expect("sync");
     assert_eq!(refusal(lost(true).try_open(&ground)), Some(Mismatch::JournalSwapped));
     assert_eq!(refusal(lost(false).try_open(&ground)), Some(Mismatch::JournalGone));
+}
+
+/// The process of the first opening died before its last barriers. What it has left is in the page
+/// cache, and perhaps not on the disk. Found by reading.
+#[test]
+fn the_next_opening_makes_durable_what_an_opening_that_died_has_left() {
+    let Some(ground) = ground() else { return };
+    let (scratch, bytes, file) = made(&ground);
+    let image = died(&ground, &scratch.file("state.dat"));
+    image.store(layout::SETTLED_WORD, 0);
+    let recorder = Recorder::new();
+    let open = ground.options().open_recorded(&recorder, image.path()).expect("open");
+    assert_same(&read_all(&open), &bytes, "in the same boot");
+    let events: Vec<What> = recorder.take().into_iter().map(|event| event.what).collect();
+    let last = |is_it: &dyn Fn(&What) -> bool| events.iter().rposition(is_it);
+    let begins = last(&|what| matches!(what, What::Write { file: FileId::Reflection, .. }));
+    let named = last(&|what| matches!(what, What::SyncDir { .. }));
+    let marked = last(&|what| matches!(what, What::Sync { file: FileId::Home, .. }));
+    assert!(named.expect("the names are synced") < marked.expect("the mark is synced"));
+    assert!(marked < begins, "before the superblock that relies on both: {events:?}");
+    drop(file);
+}
+
+/// A process died in a discard, and the emptied state is in the page cache. It must be durable
+/// before the journal goes, without which a pair in use is refused.
+#[test]
+fn what_was_emptied_is_so_durably_before_its_journal_is_removed() {
+    let Some(ground) = ground() else { return };
+    let (scratch, _, file) = made(&ground);
+    let image = died(&ground, &scratch.file("state.dat"));
+    for at in layout::SUPERBLOCKS {
+        let mut block = [0; 512];
+        image.reflection().read_exact_at(&mut block, at).expect("read");
+        let Copy::Valid(superblock) = Superblock::decode(&block) else { panic!("no superblock") };
+        let emptied = Superblock { state: State::Emptied, is_unsettled: false, ..superblock };
+        image.reflection().write_all_at(&emptied.encode(), at).expect("write");
+    }
+    let recorder = Recorder::new();
+    let _open = ground.options().open_recorded(&recorder, image.path()).expect("open");
+    let events: Vec<What> = recorder.take().into_iter().map(|event| event.what).collect();
+    let is_sync = |what: &What| matches!(what, What::Sync { file: FileId::Reflection, all: true });
+    let synced = events.iter().position(is_sync).expect("a sync");
+    let removed = events.iter().position(|what| matches!(what, What::Remove { .. }));
+    assert!(synced < removed.expect("it is removed"), "{events:?}");
+    drop(file);
 }
 
 /// A pair that was about to be closed spatially, with its home file complete.

@@ -42,7 +42,7 @@ pub fn restarted(ground: &Ground, home: &Path) -> Restarted {
 }
 
 /// Copies the pair as a process crash leaves it: of this boot.
-fn died(ground: &Ground, home: &Path) -> Restarted {
+pub fn died(ground: &Ground, home: &Path) -> Restarted {
     copied(ground, home, None)
 }
 

@@ -267,7 +267,6 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         | CloseNoPoint
         | OpeningIsNoPoint
         | DeadSessionNotSynced
-        | EmptiedNotSynced
         | FoundSessionNotSynced
         | BegunWordsNotSynced
         | NotReplayed
@@ -471,6 +470,10 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         }
         DiscardMarkLast | DiscardedNotEmptied | ChangedHomeTaken => {
             by(test("steps", "what_is_discarded"))
+        }
+        EmptiedNotSynced => by(test("cut_off", "what_was_emptied_is_so_durably")),
+        UnsettledMarkTaken | UnsettledNamesTaken => {
+            by(test("cut_off", "the_next_opening_makes_durable"))
         }
         MadeAsSettled => by(test("cut_off", "a_new_pair_counts_as_far")),
         HeaderNeverNeeded => by(test("cut_off", "a_journal_of_a_new_pair_that_lost_its_header")),
