@@ -340,7 +340,11 @@ impl Roots {
             Some(entry) => entry,
             None => {
                 let id = directory.header.next_id.get();
-                unless!(LogNumberReused, directory.header.next_id = (id + 1).into());
+                let next_id = id.checked_add(1).ok_or_else(|| {
+                    let (what, needed) = ("numbers of logs", 1);
+                    error(&self.file, self.at, StructureError::Full { what, needed, limit: id })
+                })?;
+                unless!(LogNumberReused, directory.header.next_id = next_id.into());
                 directory.store_header(tx)?;
                 let entry = self.insert(tx, directory, name, &Kind { size: id, ..kind })?;
                 let at = entry.offset.get();

@@ -321,7 +321,7 @@ impl Log {
             segments.store(tx, self.at + SEGMENTS)?;
         }
         // Readers that do not take part in the transaction look at it after each read.
-        unless!(GenerationKept, head.generation = (head.generation.get() + 1).into());
+        unless!(GenerationKept, head.generation = head.generation.get().wrapping_add(1).into());
         head.store(tx, self.at)
     }
 

@@ -55,6 +55,20 @@ fn the_shortest_gap_that_fits_is_taken_and_gaps_merge() {
     roots.check().expect("check");
 }
 
+/// A header that says that all numbers of logs are given, with the right checksum.
+#[test]
+fn a_log_without_a_number_left_is_an_error() {
+    let (_scratch, roots) = roots();
+    roots.file().store(40, &u64::MAX).expect("store");
+    let mut header = [0; 64];
+    roots.file().read_at(&mut header, 0).expect("read");
+    header[12..16].fill(0);
+    let sum = crc32c::crc32c(&header);
+    roots.file().store(12, &sum).expect("store");
+    assert!(matches!(reason(roots.log("log")), StructureError::Full { needed: 1, .. }));
+    assert_eq!(roots.names().expect("names").len(), 0);
+}
+
 /// Names, their space and the growth of the file are one operation, which sees its own names.
 #[test]
 fn a_transaction_makes_the_file_longer_when_it_commits_and_not_before() {
