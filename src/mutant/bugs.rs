@@ -386,6 +386,7 @@ mutants! {
         ReopenedFolderNotCompared "reopened-folder-not-compared": "a close takes another folder at the old path for its own",
     }
     "recovery/journal.rs" {
+        UnsettledMarkTaken "unsettled-mark-taken": "a mark that an opening has left without a sync counts as durable",
         AnyJournalTaken "any-journal-taken": "a journal of another pair or of another time is accepted and written to",
         HeaderNeverNeeded "header-never-needed": "a journal of the first session needs no header even after a point",
         LastRecordsForgotten "last-records-forgotten": "the next journal header does not cover the records of a close that was not settled",
@@ -418,11 +419,14 @@ mutants! {
         MountedAloneTaken "mounted-alone-taken": "a file that is itself a mount point is opened",
         CompanionNotOwned "companion-not-owned": "companions stay owned by the process that made them, which may be the administrator's",
     }
+    "recovery/begin.rs" {
+        MadeNotSettled "made-not-settled": "a new pair never counts as settled, so its mark is not missed",
+        OpenNotMarked "open-not-marked": "the home file is not marked",
+        MarkLast "mark-last": "a new pair is in use before its home file has the mark",
+    }
     "recovery/mod.rs" {
         SettledToHome "settled-to-home": "completing a closed pair stores to its home file, which has another time from then on",
-        UnsettledMarkTaken "unsettled-mark-taken": "a mark that an opening has left without a sync counts as durable",
         UnsettledNamesTaken "unsettled-names-taken": "names that an opening has left without a sync count as durable",
-        MadeNotSettled "made-not-settled": "a new pair never counts as settled, so its mark is not missed",
         DiscardedLogApplied "discarded-log-applied": "the log of a discarded pair is applied to the file that was kept",
         FolderHeldOpen "folder-held-open": "the folder of the companions stays open while a file is open",
         TrustedWordsKept "trusted-words-kept": "the durable words of a trusted pair are not checked",
@@ -431,7 +435,6 @@ mutants! {
         OpenHighWaterFirst "open-high-water-first": "opening lowers the high-water mark before it cleans up",
         OpenZeroesNotDrained "open-zeroes-not-drained": "opening does not drain its clean-up before the high-water mark",
         OpenHighWaterNotDrained "open-high-water-not-drained": "opening does not drain the high-water mark",
-        OpenNotMarked "open-not-marked": "the home file is not marked",
         RecoverNotDrained "recover-not-drained": "no drain between recovery and the new session",
     }
     "recovery/probe.rs" {
@@ -458,7 +461,6 @@ mutants! {
         SessionNotSynced "session-not-synced": "the new session is not synced before its first operation",
         DiscardMarkLast "discard-mark-last": "discard removes the companions before the mark",
         DiscardedNotEmptied "discarded-not-emptied": "discard removes the mark while the reflection file still counts as in use",
-        MarkLast "mark-last": "a new pair is in use before its home file has the mark",
         MarkNotSynced "mark-not-synced": "the mark is not synced before the superblock that relies on it",
     }
     "recovery/candidates.rs" {
