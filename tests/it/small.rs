@@ -141,7 +141,8 @@ fn a_small_file_takes_few_barriers() {
             check(if mode == CloseMode::Fast { [0, 3, 3] } else { [0, 3, 1] }, "opening");
             file.write_at(b"something", 5).expect("write");
             file.sync().expect("sync");
-            check([0, 3, 0], "the first point");
+            // The first point of a pair also syncs its new journal.
+            check(if mode == CloseMode::Fast { [0, 4, 0] } else { [0, 3, 0] }, "the first point");
             file.write_at(b"more", 50).expect("write");
             file.sync().expect("sync");
             check([0, 1, 0], "each further point");

@@ -364,8 +364,8 @@ fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zer
             "drain",
             // The truncated bytes belong to the last durable point, so a point without them comes
             // first.
-            "=journal header, not durably",
             "=sync data of Journal",
+            "=journal header",
             "=record",
             "=floor, durably",
             "=word",
@@ -503,13 +503,7 @@ fn the_floor_of_the_journal_follows_its_record_and_comes_before_what_relies_on_i
         write_and_sync(1);
         // All of a new journal is durable before the floor, which says that it must be there.
         traced.assert_steps(
-            &[
-                "journal header, not durably",
-                "sync data of Journal",
-                "record",
-                "floor, durably",
-                "word",
-            ],
+            &["sync data of Journal", "journal header", "record", "floor, durably", "word"],
             "the first point of a new pair",
         );
         write_and_sync(2);

@@ -55,15 +55,6 @@ pub(crate) struct NextHeader {
     pub is_first: bool,
 }
 
-impl NextHeader {
-    /// Encodes the header in an aligned part of the buffer.
-    fn encode<'b>(&self, buffer: &'b mut Vec<u8>) -> &'b [u8] {
-        let bytes = aligned(buffer, BLOCK);
-        bytes.copy_from_slice(&self.header.encode());
-        bytes
-    }
-}
-
 /// Capacity in bytes above which the buffer is freed after a record.
 const KEPT_BUFFER: usize = 4 << 20;
 
@@ -169,48 +160,27 @@ impl Journal {
         let mut header = self.header.lock();
         if let Some(next) = &*header {
             let (file, id, at) = (&self.file, FileId::Journal, (next.block * BLOCK) as u64);
-            if next.is_first {
-                // All of a new journal, in which the header is staged. Durable before the floor
-                // that follows the record: from then on, a file without a header is refused.
-                unless!(
-                    JournalNotSynced,
-                    self.platform.sync_data(file, id).map_err(self.io(SYNC_FOR_A_POINT, at))?
-                );
-            } else {
-                if self.had_grown && !planted!(FoundLengthNotSynced) {
-                    // Orders the length that this session has found before its first record, which
-                    // waits for its own blocks only. A crash may have cut a growth off before its
-                    // sync. The length is then in the page cache only.
-                    self.platform.sync_data(file, id).map_err(self.io(SYNC_FOR_A_POINT, at))?;
-                }
-                let mut buffer = self.buffer.lock();
-                let bytes = next.encode(&mut buffer);
-                // Durable before the first record, which may overwrite one of an earlier session.
-                unless!(
-                    JournalHeaderNotRenewed,
-                    self.platform
-                        .write_durably(file, id, bytes, at)
-                        .map_err(self.io(WRITE_A_POINT, at))?
-                );
+            // Orders what no sync has made durable yet before the first record, which waits for its
+            // own blocks only. That is a new journal, or the length of one whose growth a crash has
+            // cut off before its sync.
+            let is_new = next.is_first && !planted!(JournalNotSynced);
+            if is_new || self.had_grown && !next.is_first && !planted!(FoundLengthNotSynced) {
+                self.platform.sync_data(file, id).map_err(self.io(SYNC_FOR_A_POINT, at))?;
             }
+            let mut buffer = self.buffer.lock();
+            let bytes = aligned(&mut buffer, BLOCK);
+            bytes.copy_from_slice(&next.header.encode());
+            // Durable before the first record, which may overwrite one of an earlier session. And
+            // before the floor that follows the record: from then on, a file without a header is
+            // refused.
+            unless!(
+                JournalHeaderNotRenewed,
+                self.platform
+                    .write_durably(file, id, bytes, at)
+                    .map_err(self.io(WRITE_A_POINT, at))?
+            );
         }
         *header = None;
-        Ok(())
-    }
-
-    /// Writes the header of a new journal, which the first record makes durable.
-    ///
-    /// # Errors
-    /// What the system says: nothing has happened.
-    pub fn stage_header(&self) -> Result<()> {
-        let header = self.header.lock();
-        if let Some(next) = header.as_ref().filter(|next| next.is_first) {
-            let at = (next.block * BLOCK) as u64;
-            let mut buffer = self.buffer.lock();
-            let written =
-                self.platform.write_at(&self.file, FileId::Journal, next.encode(&mut buffer), at);
-            written.map_err(self.io(WRITE_A_POINT, at))?;
-        }
         Ok(())
     }
 

@@ -173,7 +173,6 @@ impl Engine {
         if !by_journal {
             journal.grow_for_base(record_len(changes.len(), 0))?;
         }
-        journal.stage_header()?;
         Ok(Way { by_journal, bytes: if by_journal { bytes } else { 0 }, changes })
     }
 
