@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Runs durable points in every sequence of one and two operations, and of three with a sync.
+/// Runs durable points in every sequence of one operation. Of those of two, and of three with a
+/// sync, it runs one in four. The lab runs all of them.
 #[test]
 fn a_loss_of_power_goes_back_to_the_last_sync() {
     let quiet = crate::quiet::Quiet::new();
@@ -15,26 +16,31 @@ fn a_loss_of_power_goes_back_to_the_last_sync() {
     };
     let kinds = kinds::ON_PAGE_CACHE;
     let mut jobs: Vec<Job> = kinds.iter().map(|kind| job(vec![*kind])).collect();
-    for first in kinds {
-        jobs.extend(kinds.iter().map(|second| job(vec![first, *second])));
-        jobs.extend(kinds.iter().map(|third| job(vec![first, Kind::Sync, *third])));
+    let pairs = kinds.iter().flat_map(|first| kinds.iter().map(|last| (*first, *last)));
+    for (n, (first, last)) in pairs.enumerate() {
+        // Not the same ones of each row of pairs.
+        match (n + n / kinds.len()) % 4 {
+            0 => jobs.push(job(vec![first, last])),
+            2 => jobs.push(job(vec![first, Kind::Sync, last])),
+            _ => {}
+        }
     }
     let settings = Settings { seed: 1, quick: true, seconds: None, tenth: None };
     let totals = check_all(&settings, &jobs, 0, 0, None, &Progress::new("images"));
     drop(quiet);
     let violations = totals.violations.into_inner().unwrap();
     assert!(violations.is_empty(), "{violations:#?}");
-    assert!(totals.recoveries.into_inner() > 5_000);
+    assert!(totals.recoveries.into_inner() > 2_000);
 }
 
-/// Runs every sequence of one operation with crashes in recovery, and a third of those of two
+/// Runs every sequence of one operation with crashes in recovery, and a ninth of those of two
 /// operations without. The lab runs all of them.
 #[test]
 fn short_sequences_recover_from_every_image() {
     let quiet = crate::quiet::Quiet::new();
     let mut jobs = Vec::new();
     for model in MODELS {
-        for (len, depth, every) in [(1, 1, 1), (2, 0, 3)] {
+        for (len, depth, every) in [(1, 1, 1), (2, 0, 9)] {
             let one = |kinds| Job {
                 model,
                 kinds,
@@ -54,7 +60,7 @@ fn short_sequences_recover_from_every_image() {
     drop(quiet);
     let violations = totals.violations.into_inner().unwrap();
     assert!(violations.is_empty(), "{violations:#?}");
-    assert!(totals.recoveries.into_inner() > 5_000);
+    assert!(totals.recoveries.into_inner() > 2_000);
 }
 
 #[test]
