@@ -160,9 +160,9 @@ impl Journal {
         let mut header = self.header.lock();
         if let Some(next) = &*header {
             let (file, id, at) = (&self.file, FileId::Journal, (next.block * BLOCK) as u64);
-            // Orders what no sync has made durable yet before the first record, which waits for its
-            // own blocks only. That is a new journal, or the length of one whose growth a crash has
-            // cut off before its sync.
+            // Orders the journal before its first record, which waits for its own blocks only. No
+            // sync has made a new journal durable yet, nor the length of a growth that a crash has
+            // cut off.
             let is_new = next.is_first && !planted!(JournalNotSynced);
             if is_new || self.had_grown && !next.is_first && !planted!(FoundLengthNotSynced) {
                 self.platform.sync_data(file, id).map_err(self.io(SYNC_FOR_A_POINT, at))?;
