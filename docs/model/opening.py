@@ -112,6 +112,21 @@ SPATIAL = [
     sets('unmark', mark=None),
     now('is_removed', is_removed=True),
 ]
+# A new pair after a spatial close, before the removal of the mark is durable. Its files are new ones.
+AGAIN = SPATIAL + [
+    ('new_files', 'new', ['refl', 'journal']),
+    sets('make_refl_2', refl_made=True, super='again'),
+    sync('sync_refl_2', 'refl'),
+    sets('rename_2', refl_name=True),
+    sets('make_journal_2', journal='zeroes', journal_name=True),
+    sync('sync_folder_2', 'folder'),
+    sets('mark_2', mark='in use again'),
+    sync('sync_mark_2', 'home'),
+    sets('settle_2', settled='again'),
+    now('opened_2'),
+    sets('write_again', refl_slot='newer', word='refl'),
+    now('written_again', working='newer'),
+]
 # The process dies in the middle of an opening. The next one goes on by the mark, and syncs what is not settled.
 DIED = OPEN[:7] + [
     now('died'),
@@ -136,6 +151,7 @@ KILLED = FAST[:2] + [now('is_killed')]
 # (steps, items in the beginning, contents in the beginning)
 SCENARIOS = {
     'spatial': (OPEN + FIRST_POINT + SPATIAL, START, 'old'),
+    'again': (OPEN + FIRST_POINT + AGAIN, START, 'old'),
     'died': (DIED, START, 'old'),
     'unused': (OPEN + FAST + reopen(2)[:5], START, 'old'),
     'fast': (OPEN + FIRST_POINT + SECOND_POINT + FAST + reopen(2), START, 'old'),
@@ -148,7 +164,7 @@ MUTANTS = {
     'sync_refl': None, 'sync_folder': None, 'sync_mark': None, 'sync_header': None, 'sync_record': None,
     'sync_floor': None, 'sync_home': None, 'sync_closed': None, 'sync_found': None, 'sync_next_header': None,
     'sync_begin': None, 'closing': None, 'sync_removal': None, 'sync_record_2': None, 'settle': None,
-    'sync_mark_again': None,
+    'sync_mark_again': None, 'sync_refl_2': None, 'sync_folder_2': None, 'sync_mark_2': None,
     'mark_before_names': ('sync_folder', 'sync_mark'),
     'settled_before_mark': ('mark', 'settle'),
     'settled_before_sync': ('sync_closed', 'settle_closed'),
@@ -161,7 +177,7 @@ MUTANTS = {
     # Rules of the next opening.
     'settled_not_compared': 'rule', 'closing_not_told': 'rule', 'missing_header_refused': 'rule',
     'missing_header_always_taken': 'rule', 'replayed_to_home': 'rule', 'next_header_without_last': 'rule',
-    'first_not_gone_back': 'rule', 'unmarked_first_taken': 'rule',
+    'first_not_gone_back': 'rule', 'unmarked_first_taken': 'rule', 'earlier_mark_counts': 'rule',
 }
 
 
@@ -229,14 +245,19 @@ def opening(disk, same_boot, mutant):
     """What the next opening finds: `refused`, or what the file holds."""
     mark = disk['mark']
     if not disk['refl_name']:
-        return 'refused: the reflection file is gone' if mark == 'in use' else plain(disk)
+        return 'refused: the reflection file is gone' if mark in ('in use', 'in use again') else plain(disk)
     if not disk['refl_made'] or disk['super'] in (None, 'torn'):
         # A file without a mark has no pair, whatever lies at the name of its companion.
         return plain(disk) if mark is None else 'refused: damaged'
     said = disk['super']
+    if said == 'again' and mark in ('in use', 'closing'):
+        # A mark of the first pair. A closing one is none to a later pair.
+        if mark == 'in use' or mutant == 'earlier_mark_counts':
+            return 'refused: another pair'
+        mark = None
     if mark is None:
         was_settled = disk['settled'] is not None or disk['floor'] > 0
-        if said == 'first' and not was_settled:
+        if said in ('first', 'again') and not was_settled:
             return gone_back(disk, False, mutant) if mutant == 'unmarked_first_taken' else plain(disk)
         return 'refused: the mark is gone'
     if said == 'closed':
@@ -277,6 +298,9 @@ def check_scenario(scenario, mutant):
                 # A write, a deployment or a replay may be torn. A replay to the home slot repeats older records.
                 if slot in what:
                     kept[slot].insert(-1, 'torn')
+        elif kind == 'new':
+            for item in sum((FILES[file] for file in what), []):
+                kept[item] = [START[item]]
         elif kind == 'sync':
             for item in FILES[what]:
                 kept[item] = [kept[item][-1]]

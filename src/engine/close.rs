@@ -132,10 +132,10 @@ impl Engine {
         // Orders the removals before that of the mark: a reflection file that lost its mark would
         // be refused.
         unless!(SpatialFolderNotSynced, self.sync_folder_of(&companions)?);
-        // Durable before the close returns. The next opening makes a reflection file of a new pair,
-        // which would not fit a closing mark that a power loss brings back (seen on btrfs).
+        // Nothing waits for this. To the next opening, a closing mark without companions is none,
+        // and so is one beside the companions of a later pair.
         unless!(SpatialMarkRemovedFirst, unmark()?);
-        self.sync_home()
+        Ok(())
     }
 
     /// Returns the names of the companions, in their open folder.

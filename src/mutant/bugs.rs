@@ -464,6 +464,7 @@ mutants! {
         MarkNotSynced "mark-not-synced": "the mark is not synced before the superblock that relies on it",
     }
     "recovery/candidates.rs" {
+        EarlierMarkCounts "earlier-mark-counts": "the closing mark of an earlier pair refuses the pair that is being made",
         AnotherFileTaken "another-file-taken": "the reflection file of another home file is accepted",
         UnmarkedTaken "unmarked-taken": "the reflection file of a marked home file is accepted for a home file without a mark",
         RollBackTaken "roll-back-taken": "a mark and a superblock of different times are accepted as one pair",

@@ -122,7 +122,7 @@ impl Opening<'_> {
         let is_home = is_same_file(&superblock.identity, &is);
         let was_copied = was_copied(superblock, file);
         let is_used = superblock.state == State::InUse;
-        match mark {
+        match mark.filter(|mark| !self.is_of_earlier(mark, superblock, home)) {
             Some(mark) if mark.uuid == superblock.uuid => match (mark.is_of(&is), is_home) {
                 // A copy of the companion alone may be of any time.
                 (_, true) if was_copied && is_used => Claim::Contested,
@@ -158,6 +158,18 @@ impl Opening<'_> {
             }
             None => Claim::Others,
         }
+    }
+
+    /// Returns `true` if the mark is that of an earlier pair of this home file, which a spatial
+    /// close has ended. Nothing waits for the removal of that mark, so a power loss may bring it
+    /// back beside the next pair. To that pair it is none.
+    fn is_of_earlier(&self, mark: &Marker, superblock: &Superblock, home: &FileStat) -> bool {
+        let is = identity_of(home);
+        mark.is_closing
+            && mark.uuid != superblock.uuid
+            && mark.is_of(&is)
+            && is_same_file(&superblock.identity, &is)
+            && !planted!(EarlierMarkCounts)
     }
 
     /// Returns `true` if the mark and the superblock come from different openings, since one of

@@ -329,6 +329,10 @@ impl Opening<'_> {
         match claim {
             Claim::Unmarked => look.mark = Mark::Gone,
             Claim::PerhapsOriginals => look.mark = Mark::OfSnapshot,
+            // The mark of an earlier pair is none to this one: `is_of_earlier`.
+            _ if look.mark == Mark::Closing && look.marked != Some(superblock.uuid) => {
+                look.mark = Mark::None;
+            }
             _ => {}
         }
         let restored = look.is_restored.then_some(match look.mark {

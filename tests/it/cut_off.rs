@@ -265,6 +265,31 @@ fn a_journal_of_a_new_pair_that_lost_its_header_is_refused_from_the_first_point_
     assert_eq!(refusal(lost(false).try_open(&ground)), Some(Mismatch::JournalGone));
 }
 
+/// Nothing waits for the removal of the mark by a spatial close. On btrfs a loss of power brought
+/// it back beside the companions of the next pair, which was refused. Found by `lab/power`.
+#[test]
+fn a_closing_mark_of_an_earlier_pair_does_not_concern_the_next_one() {
+    let Some(ground) = ground() else { return };
+    let (scratch, bytes, file) = made(&ground);
+    let image = |settled: u64, is_closing: bool| {
+        let image = restarted(&ground, &scratch.file("state.dat"));
+        image.store(layout::SETTLED_WORD, settled);
+        let earlier = Marker { uuid: [9; 16], is_closing, ..mark_of(image.path()) };
+        set_mark(image.path(), Some(earlier));
+        image
+    };
+    let making = image(0, true);
+    let open = making.open(&ground);
+    assert_same(&read_all(&open), &bytes, "the next pair was being made");
+    open.close(CloseMode::Spatial).expect("close");
+    assert_same(&fs::read(making.path()).expect("read"), &bytes, "closed");
+    assert_eq!(fs::read_dir(making.folder()).expect("list").count(), 1, "companions");
+    // The next pair had its own mark, and that is gone.
+    assert_eq!(refusal(image(1, true).try_open(&ground)), Some(Mismatch::MarkGone));
+    assert_eq!(refusal(image(0, false).try_open(&ground)), Some(Mismatch::Swapped));
+    drop(file);
+}
+
 /// The process of the first opening died before its last barriers. What it has left is in the page
 /// cache, and perhaps not on the disk. Found by reading.
 #[test]

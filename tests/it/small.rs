@@ -147,7 +147,7 @@ fn a_small_file_takes_few_barriers() {
             file.sync().expect("sync");
             check([0, 1, 0], "each further point");
             file.close(mode).expect("close");
-            check(if mode == CloseMode::Fast { [0, 2, 2] } else { [0, 3, 3] }, "closing");
+            check([0, 2, 2], "closing");
         }
     }
 }

@@ -301,8 +301,7 @@ fn a_spatial_close_completes_the_home_file_then_says_so_then_removes_the_compani
                 false => &["!sync Home", "=superblock 0, durably", "-superblock 1", "+drain"],
             };
             // The journal is removed first. The mark goes when the removals are durable.
-            let removing =
-                ["=remove", "remove", "!sync folder", "unmark", "!sync Home", "unlock", "unlock"];
+            let removing = ["=remove", "remove", "!sync folder", "unmark", "unlock", "unlock"];
             let table: Vec<&str> =
                 completing.iter().chain(saying).chain(&removing).copied().collect();
             traced.assert_steps(&table, "a spatial close");

@@ -278,6 +278,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         PunchDurableSlots => by(test("atomic_mmap", "slots_of_the_durable_point")),
         PastPointKept => by(test("durable", "what_lies_past_the_last_point")),
         LongPointTaken => by(test("durable", "a_point_that_is_too_long")),
+        EarlierMarkCounts => by(test("cut_off", "a_closing_mark_of_an_earlier_pair")),
         DiscardedLogApplied => by(test("power", "the_log_of_a_discarded_pair")),
         DamagedWordsNotNoted | TrustedWordsKept => {
             by(test("durable", "durable_words_that_were_damaged"))

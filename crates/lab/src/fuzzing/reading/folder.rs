@@ -171,10 +171,20 @@ impl Folder<'_> {
         })
     }
 
-    /// Returns `true` if a spatial close of this file was about to remove its companions.
-    fn is_closing(&self) -> bool {
-        let of_this = |mark: &Mark| mark.is_closing && same_file(&mark.file, &self.stat.identity);
-        self.mark().as_ref().is_some_and(of_this)
+    /// Returns `true` if a spatial close of this file was about to remove the companions of the
+    /// pair that `mark` names.
+    fn is_closing(&self, mark: Option<&Mark>) -> bool {
+        mark.is_some_and(|mark| mark.is_closing && same_file(&mark.file, &self.stat.identity))
+    }
+
+    /// Returns the mark as far as it concerns a pair of this superblock. The mark of a pair that
+    /// was closed spatially does not concern a later pair of the file.
+    fn mark_for(&self, superblock: &Superblock) -> Option<Mark> {
+        let mark = self.mark()?;
+        let is_over = self.is_closing(Some(&mark))
+            && mark.uuid != superblock.uuid
+            && same_file(&superblock.identity, &self.stat.identity);
+        (!is_over).then_some(mark)
     }
 
     /// Returns the relation of the reflection file with this name to the home file.
@@ -263,12 +273,14 @@ impl Folder<'_> {
             let Some(reflection) = self.around.companions.get(name) else { continue };
             let what = match Self::superblock(reflection) {
                 Err(what) => what,
-                Ok(superblock) => match self.owner(name, &superblock, mark.as_ref()) {
-                    Is::Contested => Found::Bad(Mismatch::Swapped),
-                    Is::OfAnotherTime => Found::Bad(Mismatch::RolledBack),
-                    Is::Anothers => Found::Anothers,
-                    is => return self.judge_pair(name, superblock, is),
-                },
+                Ok(superblock) => {
+                    match self.owner(name, &superblock, self.mark_for(&superblock).as_ref()) {
+                        Is::Contested => Found::Bad(Mismatch::Swapped),
+                        Is::OfAnotherTime => Found::Bad(Mismatch::RolledBack),
+                        Is::Anothers => Found::Anothers,
+                        is => return self.judge_pair(name, superblock, is),
+                    }
+                }
             };
             let is_certain =
                 matches!(what, Found::Bad(Mismatch::Swapped | Mismatch::RolledBack)) && has_bytes;
@@ -301,7 +313,7 @@ impl Folder<'_> {
             (None, _) => Judged::Plain,
             (Some(_), Found::Foreign) => Judged::Refused(Mismatch::Foreign),
             // The file was complete before the first of its companions was removed.
-            (Some(true), _) if self.is_closing() => Judged::Plain,
+            (Some(true), _) if self.is_closing(mark.as_ref()) => Judged::Plain,
             (Some(true), Found::Anothers) => discardable(Mismatch::Swapped),
             (Some(true), _) => discardable(Mismatch::ReflectionGone),
             (Some(false), _) => discardable(Mismatch::HomeIsCopy),
@@ -392,7 +404,8 @@ impl Folder<'_> {
         let is_restored = matches!(is, Is::Restored | Is::Unmarked { is_copy: true });
         let mut judged = self.judge_state(name, &found, is_restored, self.how.wish);
         let without_wish = self.judge_state(name, &found, is_restored, OnMismatch::Refuse);
-        if self.is_closing() && matches!(without_wish, Judged::Refused(Mismatch::JournalGone)) {
+        let is_closing = self.is_closing(self.mark_for(&found).as_ref());
+        if is_closing && matches!(without_wish, Judged::Refused(Mismatch::JournalGone)) {
             judged = Judged::Plain;
         }
         if is_bare {
@@ -461,7 +474,7 @@ impl Folder<'_> {
             _ => Judged::Refused(why),
         };
         // Empty, or unfinished.
-        if found.is_plain(self.mark().is_some()) {
+        if found.is_plain(self.mark_for(found).is_some()) {
             return Judged::Plain;
         }
         if reflection.len < layout::SUPERCHUNKS {
