@@ -174,8 +174,7 @@ impl Opening<'_> {
         let session = if is_begun { superblock.session } else { superblock.next_session(used) };
         // In a journal that was just made, the first header goes to the first block.
         let block = newest.map_or(1, |(_, block)| block);
-        let name_of = name.clone();
-        let mut journal = OpenJournal { file, name: name_of, len, block, session, made };
+        let mut journal = OpenJournal { file, name: name.clone(), len, block, session, made };
         let last = match superblock {
             _ if planted!(LastRecordsForgotten) => superblock.session,
             _ => superblock.records_of(),

@@ -497,7 +497,7 @@ impl Roots {
     }
 }
 
-/// What a name stands for.
+/// The kind of thing that a name stands for.
 #[derive(Clone, Copy)]
 struct Kind {
     kind: u8,

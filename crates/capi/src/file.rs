@@ -37,6 +37,24 @@ unsafe fn on(file: *const ato_file, body: impl FnOnce(&AtomicMappedFile) -> Resu
     })
 }
 
+/// Stores what a call on the file returns.
+///
+/// # Safety
+/// `file` is NULL, or an open handle. `place` is NULL, or names memory for a `T`.
+unsafe fn get<T>(
+    file: *const ato_file,
+    place: *mut T,
+    body: impl FnOnce(&AtomicMappedFile) -> Result<T>,
+) -> c_int {
+    // SAFETY: the caller names the handle and the place.
+    unsafe {
+        on(file, |file| {
+            memory::put(place, body(file)?);
+            Ok(())
+        })
+    }
+}
+
 /// Opens a file, or creates it if the options say so. `options` may be NULL. Stores the handle.
 ///
 /// Returns 0, or the number of the error: `-EBUSY` if it is open elsewhere, `ATO_EMISMATCH` if it
@@ -183,12 +201,7 @@ pub unsafe extern "C" fn ato_replace(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ato_sync(file: *const ato_file, number: *mut u64) -> c_int {
     // SAFETY: the caller names the handle and the place.
-    unsafe {
-        on(file, |file| {
-            memory::put(number, file.sync()?);
-            Ok(())
-        })
-    }
+    unsafe { get(file, number, |file| Ok(file.sync()?)) }
 }
 
 /// Stores the number that the next durable point gets. What has returned before this call is
@@ -199,12 +212,7 @@ pub unsafe extern "C" fn ato_sync(file: *const ato_file, number: *mut u64) -> c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ato_next_durable_number(file: *const ato_file, number: *mut u64) -> c_int {
     // SAFETY: the caller names the handle and the place.
-    unsafe {
-        on(file, |file| {
-            memory::put(number, file.next_durable_number());
-            Ok(())
-        })
-    }
+    unsafe { get(file, number, |file| Ok(file.next_durable_number())) }
 }
 
 /// Stores the number of the newest durable point.
@@ -214,12 +222,7 @@ pub unsafe extern "C" fn ato_next_durable_number(file: *const ato_file, number: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ato_durable_number(file: *const ato_file, number: *mut u64) -> c_int {
     // SAFETY: the caller names the handle and the place.
-    unsafe {
-        on(file, |file| {
-            memory::put(number, file.durable_number());
-            Ok(())
-        })
-    }
+    unsafe { get(file, number, |file| Ok(file.durable_number())) }
 }
 
 /// Waits until the durable point of this number is made, and makes it if no other thread does.
@@ -257,12 +260,7 @@ pub unsafe extern "C" fn ato_set_len(file: *const ato_file, len: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ato_len(file: *const ato_file, len: *mut u64) -> c_int {
     // SAFETY: the caller names the handle and the place.
-    unsafe {
-        on(file, |file| {
-            memory::put(len, file.len());
-            Ok(())
-        })
-    }
+    unsafe { get(file, len, |file| Ok(file.len())) }
 }
 
 /// Copies the bytes of a range to the home file, so that reads are as fast as of a plain mapping.
@@ -279,13 +277,12 @@ pub unsafe extern "C" fn ato_deploy(
 ) -> c_int {
     // SAFETY: the caller names the handle and the place.
     unsafe {
-        on(file, |file| {
+        get(file, pages, |file| {
             let Some(end) = offset.checked_add(len) else {
                 let text = format!("{len} bytes at offset {offset} end past any file");
                 return Err(Failure::new(libc::ERANGE, text));
             };
-            memory::put(pages, file.deploy(offset..end)?);
-            Ok(())
+            Ok(file.deploy(offset..end)?)
         })
     }
 }
@@ -318,12 +315,7 @@ pub unsafe extern "C" fn ato_health(file: *const ato_file) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ato_medium(file: *const ato_file, medium: *mut c_int) -> c_int {
     // SAFETY: the caller names the handle and the place.
-    unsafe {
-        on(file, |file| {
-            memory::put(medium, options::of_medium(file.medium()));
-            Ok(())
-        })
-    }
+    unsafe { get(file, medium, |file| Ok(options::of_medium(file.medium()))) }
 }
 
 /// Stores what a write survives as soon as it has returned, and what it survives after the next

@@ -4,44 +4,26 @@ use crate::boundary::{Failure, Result, Shared, ato_file, call};
 use crate::memory;
 use atomic_mmap::Transaction;
 use std::ffi::{c_int, c_void};
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// An open transaction. One thread at a time may use it.
 pub struct ato_tx {
-    /// Ends before `shared`, which it borrows.
-    open: ManuallyDrop<Transaction<'static>>,
+    /// Dropped before `shared`, which it borrows, by the order of the fields.
+    open: Transaction<'static>,
     shared: Arc<Shared>,
 }
 
 impl ato_tx {
     fn begin(shared: Arc<Shared>) -> ato_tx {
-        // SAFETY: the file lies in an `Arc`, so it does not move. `self.shared` keeps it until the
-        // transaction is dropped.
+        // SAFETY: the file lies in an `Arc`, so it does not move. `shared` keeps it until the
+        // transaction is dropped or committed.
         let open = unsafe { &*std::ptr::from_ref(shared.file()) }.begin();
-        ato_tx { open: ManuallyDrop::new(open), shared }
+        ato_tx { open, shared }
     }
 
-    /// Runs a call on the transaction.
-    fn with<R>(&mut self, body: impl FnOnce(&mut Transaction<'static>) -> Result<R>) -> Result<R> {
-        let open = &mut self.open;
-        self.shared.with(|_| body(open))
-    }
-
-    fn commit(mut self) -> Result<()> {
-        // SAFETY: `self` is not used again, and not dropped.
-        let open = unsafe { ManuallyDrop::take(&mut self.open) };
-        let this = ManuallyDrop::new(self);
-        // SAFETY: read once, since `this` is not dropped.
-        let shared = unsafe { std::ptr::read(&raw const this.shared) };
+    fn commit(self) -> Result<()> {
+        let ato_tx { open, shared } = self;
         shared.with(|_| Ok(open.commit()?))
-    }
-}
-
-impl Drop for ato_tx {
-    fn drop(&mut self) {
-        // SAFETY: dropped once, and before the file that it borrows.
-        unsafe { ManuallyDrop::drop(&mut self.open) };
     }
 }
 
@@ -51,7 +33,9 @@ unsafe fn on(tx: *mut ato_tx, body: impl FnOnce(&mut Transaction<'static>) -> Re
     call(|| {
         // SAFETY: the caller names a transaction for this call alone.
         let tx = unsafe { tx.as_mut() };
-        tx.ok_or_else(|| Failure::argument("the transaction is NULL"))?.with(body)
+        let tx = tx.ok_or_else(|| Failure::argument("the transaction is NULL"))?;
+        let open = &mut tx.open;
+        tx.shared.with(|_| body(open))
     })
 }
 

@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("balances: {balances}\n{stats}");
     bank.close().map_err(|(_, error)| error)?;
 
-    // What is left is a plain file, which every SQLite reads.
+    // The close leaves a plain file, which every SQLite reads.
     let plain = Connection::open(&path)?;
     let check: String = plain.query_row("PRAGMA integrity_check", [], |row| row.get(0))?;
     assert_eq!(check, "ok");

@@ -159,7 +159,7 @@ pub struct Player {
     mark: Marked,
 }
 
-/// What the attribute of the home file says.
+/// The attribute of the home file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Marked {
     Nothing,

@@ -150,7 +150,7 @@ impl Run<'_> {
         let wish = if image.is_closing() { MarkWish::Closing } else { MarkWish::Right };
         image.mark = image.mark.map(|mark| match uuid {
             Some(uuid) => slot.mark(&wish, uuid).expect("a mark"),
-            // Of a pair that is gone.
+            // The mark names a pair that is gone.
             None if wish == MarkWish::Closing => slot.mark(&wish, [7; 16]).expect("a mark"),
             None => mark,
         });

@@ -32,7 +32,7 @@ pub fn run(input: &[u8]) {
     ground::with(|ground| one(ground, Input(input)));
 }
 
-/// What a name stands for, in the model.
+/// The thing that a name stands for, in the model.
 #[derive(Clone, PartialEq, Debug)]
 enum Thing {
     Value(u64),

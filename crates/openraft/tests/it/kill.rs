@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const ROUNDS: u64 = 12;
 const CHILD: &str = concat!(module_path!(), "::plays_the_child_that_is_killed_if_it_is_one");
 
-/// What a store has: everything follows from the numbers of the calls.
+/// The contents of a store. All of them follow from the numbers of the calls.
 #[derive(Clone, PartialEq, Debug, Default)]
 struct State {
     /// The number of calls.

@@ -77,9 +77,9 @@ pub mod control {
     pub const COMMIT_PHASETWO: i32 = 22;
 }
 
-/// Of the device characteristics: a write changes no byte outside its range, also if power is lost.
+/// The device characteristic that a write changes no byte outside its range, even if power is lost.
 pub const POWERSAFE_OVERWRITE: c_int = 0x1000;
-/// Of the device characteristics: parts of a page may be read.
+/// The device characteristic that parts of a page may be read.
 pub const SUBPAGE_READ: c_int = 0x8000;
 
 /// The result of an extension's entry point that keeps the library loaded for good.

@@ -13,7 +13,7 @@ use std::ffi::CStr;
 use std::os::raw::{c_char, c_int, c_void};
 use std::slice;
 
-/// What lies in SQLite's memory for an open file of type `T`.
+/// The memory that SQLite keeps for an open file of type `T`.
 #[repr(C)]
 pub struct Slot<T> {
     raw: RawFile,

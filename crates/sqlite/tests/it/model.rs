@@ -90,7 +90,7 @@ fn compare(scratch: &Scratch, seed: u64, setting: &str, uri: &str) {
         assert!(scratch.names().iter().any(|name| name.starts_with(".atomic-mmap")));
         ours_with(&path, "").close().expect("close");
     }
-    // What is left is a plain file of SQLite.
+    // The close leaves a plain file of SQLite.
     assert!(!scratch.names().iter().any(|name| name.starts_with(".atomic-mmap")));
     let plain = stock(&path);
     assert_whole(&plain);
