@@ -26,6 +26,8 @@ const BASE_LEN: u64 = SHARED_PAGE + 4096;
 const OPENING: u64 = 100;
 const OPENED: u64 = 101;
 const CLOSING: u64 = 102;
+/// The first operation of the child's first thread has returned.
+const WRITING: u64 = 104;
 /// The thread that changes the length.
 const RESIZER: u64 = 103;
 
@@ -216,8 +218,10 @@ fn write_until_killed(path: &Path, medium: Medium, close: Option<CloseMode>, for
         for thread in 0..THREADS {
             let (file, log, over) = (&file, &log, &over);
             scope.spawn(move || {
-                let mut n = last[thread as usize];
-                while !over.load(Ordering::Relaxed) {
+                let first = last[thread as usize] + 1;
+                let mut n = first - 1;
+                // One operation at least: on a slow machine `over` may come before this thread.
+                while n < first || !over.load(Ordering::Relaxed) {
                     n += 1;
                     let places = places(thread, n % KINDS);
                     if let [(offset, len)] = places[..] {
@@ -230,6 +234,9 @@ fn write_until_killed(path: &Path, medium: Medium, close: Option<CloseMode>, for
                         tx.commit().expect("commit");
                     }
                     log.note(thread, n);
+                    if thread == 0 && n == first {
+                        log.note(WRITING, 0);
+                    }
                 }
             });
         }
@@ -289,6 +296,7 @@ fn plan(round: u64, rng: &mut Rng) -> Plan {
         0 | 4 => Plan { end: "none", record: OPENING, after_us: rng.below(3000) },
         3 => Plan { end: "spatial", record: CLOSING, after_us: rng.below(6000) },
         7 => Plan { end: "fast", record: CLOSING, after_us: rng.below(2000) },
+        1 | 6 => Plan { end: "none", record: WRITING, after_us: rng.below(40_000) },
         _ => Plan { end: "none", record: OPENED, after_us: rng.below(40_000) },
     }
 }
@@ -350,7 +358,14 @@ fn check_kills(ground: Option<Ground>, seed: u64) {
         file.close(mode).expect("close");
     }
     let written = Acknowledged::read(&log_of(&path));
-    assert!(written.last.iter().all(|n| *n > 0), "nothing was tested: {written:?}");
+    let count = |record| Log::read(&log_of(&path)).iter().filter(|r| r.0 == record).count();
+    assert!(
+        written.last.iter().all(|n| *n > 0),
+        "nothing was tested: {written:?}; children: {} began, {} opened, {} closed",
+        count(OPENING),
+        count(OPENED),
+        count(CLOSING)
+    );
 }
 
 #[test]
