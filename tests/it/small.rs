@@ -13,6 +13,8 @@ const CHILD: &str = concat!(module_path!(), "::plays_the_child_if_it_is_one");
 const LEN: u64 = 4096;
 /// Most bytes of disk of a file of one page and its companions.
 const DISK_BYTES: u64 = 200 << 10;
+/// Most bytes of memory of the process for a file in use, but for its mapped pages.
+const OWN_MEMORY: usize = 128 << 10;
 /// Files that are open at one time in the usual tests. The ignored test opens 10,000.
 const SOME: usize = 200;
 
@@ -31,6 +33,13 @@ fn entries(folder: &str) -> usize {
 
 fn mappings() -> usize {
     fs::read_to_string("/proc/self/maps").expect("the mappings").lines().count()
+}
+
+/// Returns the bytes of this process's own memory.
+fn own_memory() -> usize {
+    let status = fs::read_to_string("/proc/self/status").expect("the state of this process");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
 }
 
 /// Raises the limit of this process. Returns how many of `count` files it allows, with a message if
@@ -68,7 +77,7 @@ fn open_many(ground: &Ground, folder: &Path, count: usize) {
     // The first file makes what the process keeps: threads of the test, tables, caches.
     drop(open(count));
     let counts = || (entries("/proc/self/fd"), mappings(), entries("/proc/self/task"));
-    let before = counts();
+    let (before, memory) = (counts(), own_memory());
     let files: Vec<AtomicMappedFile> = (0..count).map(open).collect();
     for state in ["idle", "in use"] {
         let now = counts();
@@ -86,6 +95,35 @@ fn open_many(ground: &Ground, folder: &Path, count: usize) {
     for (file, n) in files.iter().zip(1u64..) {
         assert_eq!(file.load::<u64>(8).expect("load"), n + 1);
     }
+    let each = own_memory().saturating_sub(memory) / count;
+    assert!(each <= OWN_MEMORY, "{each} bytes of memory for each file");
+    assert_no_huge_page_may_come();
+}
+
+/// Fails if the kernel may back a sparsely used table with a huge page. A file takes 2 MiB for each
+/// of these where the system gives huge pages unasked. Ten thousand files in use took 40 GiB there.
+fn assert_no_huge_page_may_come() {
+    const HUGE: usize = 2 << 20;
+    /// At a multiple of this lies an arena of the allocator.
+    const ARENA: usize = 64 << 20;
+    let maps = fs::read_to_string("/proc/self/smaps").expect("the mappings");
+    let mut large = None;
+    let mut tables = 0;
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        let first = words.next().expect("a word");
+        if let Some((from, to)) = first.split_once('-') {
+            let at = |hex| usize::from_str_radix(hex, 16).expect("an address");
+            let (access, inode) = (words.next(), words.nth(2));
+            let is_table = access == Some("rw-p") && inode == Some("0") && words.next().is_none();
+            let is_table = is_table && !at(from).is_multiple_of(ARENA);
+            large = (is_table && at(to) - at(from) >= HUGE).then_some(line);
+        } else if let (Some(mapping), "VmFlags:") = (large, first) {
+            tables += 1;
+            assert!(line.contains(" nh"), "{mapping} may get huge pages: {line}");
+        }
+    }
+    assert!(tables > 0, "no table was looked at");
 }
 
 fn open_many_in_a_child(ground: &Ground, count: usize) {

@@ -44,6 +44,10 @@ mod imp {
             let Some(mut memory) = memory else {
                 return ZeroedWords { words: NonNull::dangling(), count: 0, _memory: None };
             };
+            // A system that gives huge pages unasked would take 2 MiB for the first word that is
+            // used. A kernel without huge pages refuses the advice, and needs none.
+            #[cfg(target_os = "linux")]
+            let _refused = memory.advise(memmap2::Advice::NoHugePage);
             let words = NonNull::from(&mut memory[..]).cast();
             ZeroedWords { words, count, _memory: Some(memory) }
         }

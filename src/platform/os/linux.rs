@@ -258,8 +258,10 @@ impl Reservation {
                 0,
             )
         };
-        match NonNull::new(start.cast()) {
+        match NonNull::new(start.cast::<u8>()) {
             Some(start) if start.as_ptr() != libc::MAP_FAILED.cast() => {
+                // SAFETY: the range was just reserved.
+                unsafe { keep_small_pages(start.as_ptr().cast(), len) };
                 Ok(Reservation { start, len })
             }
             _ => Err(io::Error::last_os_error()),
@@ -298,6 +300,17 @@ impl Drop for Reservation {
         // reservation.
         unsafe { unmap(self.start.as_ptr(), self.len) };
     }
+}
+
+/// Asks for small pages in anonymous memory that is sparsely used. A system that gives huge pages
+/// unasked would take 2 MiB for the first byte of it. A kernel without huge pages refuses the advice,
+/// and needs none.
+///
+/// # Safety
+/// The range is a mapping of the caller.
+unsafe fn keep_small_pages(start: *mut libc::c_void, len: usize) {
+    // SAFETY: the range is mapped (precondition), and the advice changes no byte.
+    let _refused = unsafe { libc::madvise(start, len, libc::MADV_NOHUGEPAGE) };
 }
 
 /// Maps the file at `hint`, or at another address if that is not free any more. Returns `None` if

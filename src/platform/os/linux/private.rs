@@ -23,6 +23,8 @@ pub fn map_private(file: Option<(&File, usize)>, len: usize) -> io::Result<Mappi
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
+    // SAFETY: the range was just mapped.
+    unsafe { super::keep_small_pages(base, len) };
     let mapping = Mapping {
         base: NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
         len,
