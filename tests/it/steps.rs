@@ -5,9 +5,10 @@
 //! durable before the next.
 
 use crate::common::{self, Ground, Scratch, crash, media, role, run_child};
+use crate::durable;
 use atomic_mmap::testing::recorder::{Event, Recorder, What};
 use atomic_mmap::testing::{FileId, call, layout, marker};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Medium, OnMismatch};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Medium, OnMismatch};
 use std::path::{Path, PathBuf};
 
 const CHILD: &str = concat!(module_path!(), "::plays_the_child_if_it_is_one");
@@ -484,6 +485,28 @@ fn a_journal_that_was_found_longer_is_synced_before_its_first_record() {
         let table = ["sync data of Journal", "journal header", "record", "floor, durably", "word"];
         traced.assert_steps(&table, "the first point");
     }
+}
+
+/// A new session voids the journal. So what recovery has replayed from it is durable by then, also
+/// where no mark is kept: the sync of a mark makes the home file durable in passing.
+#[test]
+fn what_is_replayed_is_durable_before_a_mark_or_a_superblock_follows() {
+    let Some(ground) = durable::ground() else { return };
+    let (scratch, file) = durable::new_file(&ground, Durability::OnSync);
+    file.write_at(&[1; 64], 5).and_then(|()| file.sync()).expect("a durable point");
+    file.write_at(&[2; 64], 5).expect("write");
+    let image = durable::restarted(&ground, &scratch.file("state.dat"));
+    let recorder = Recorder::new();
+    let found = ground.options().open_recorded(&recorder, image.path()).expect("goes back");
+    let steps: Vec<String> = recorder.take().into_iter().filter_map(step).collect();
+    let is_next = |step: &String| step == "mark" || step.starts_with("superblock");
+    let before = &steps[..steps.iter().position(is_next).expect("a session begins")];
+    for sync in ["sync Home", "sync Reflection"] {
+        assert!(before.iter().any(|step| step == sync), "no {sync} before it: {steps:#?}");
+    }
+    let mut bytes = [0; 64];
+    found.read_at(&mut bytes, 5).expect("read");
+    assert_eq!(bytes, [1; 64]);
 }
 
 /// The floor names a durable record. So it follows that record. It precedes the durable words of

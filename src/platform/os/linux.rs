@@ -303,8 +303,8 @@ impl Drop for Reservation {
 }
 
 /// Asks for small pages in anonymous memory that is sparsely used. A system that gives huge pages
-/// unasked would take 2 MiB for the first byte of it. A kernel without huge pages refuses the advice,
-/// and needs none.
+/// unasked would take 2 MiB for the first byte of it. A kernel without huge pages refuses the
+/// advice, and needs none.
 ///
 /// # Safety
 /// The range is a mapping of the caller.

@@ -33,14 +33,14 @@ fn a_loss_of_power_goes_back_to_the_last_sync() {
     assert!(totals.recoveries.into_inner() > 2_000);
 }
 
-/// Runs every sequence of one operation with crashes in recovery, and a ninth of those of two
+/// Runs every sequence of one operation with crashes in recovery, and a 27th of those of two
 /// operations without. The lab runs all of them.
 #[test]
 fn short_sequences_recover_from_every_image() {
     let quiet = crate::quiet::Quiet::new();
     let mut jobs = Vec::new();
     for model in MODELS {
-        for (len, depth, every) in [(1, 1, 1), (2, 0, 9)] {
+        for (len, depth, every) in [(1, 1, 1), (2, 0, 27)] {
             let one = |kinds| Job {
                 model,
                 kinds,

@@ -270,10 +270,10 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         | FoundSessionNotSynced
         | BegunWordsNotSynced
         | NotReplayed
-        | ReplayNotSynced
         | WorkingWordsKept
         | RegionWordsKept
         | BackAfterDeath => by(EVERY_IMAGE_ON_DISK),
+        ReplayNotSynced => by(test("steps", "what_is_replayed_is_durable")),
         RegionsNotBegun => by(test("durable", "a_long_pair_gets_its_durable_points")),
         PunchDurableSlots => by(test("atomic_mmap", "slots_of_the_durable_point")),
         PastPointKept => by(test("durable", "what_lies_past_the_last_point")),
