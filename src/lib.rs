@@ -36,6 +36,9 @@
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 
+#[macro_use]
+mod events;
+
 mod api;
 mod bitmap;
 mod checksum;
@@ -78,6 +81,8 @@ pub use config::{
 pub use error::{Distrust, Error, IoError, Mismatch, Result, StructureError};
 pub use format::layout::MAX_LEN;
 pub use pair::stats::Stats;
+pub use recovery::inspect::Inspection;
+pub use recovery::pair::Decision;
 pub use structures::log::{Log, Records};
 pub use structures::roots::{Name, Roots};
 pub use zerocopy;
