@@ -493,7 +493,8 @@ impl Options {
 
     /// Looks at the file and its companions: what they hold, and what an open would do. Changes
     /// nothing, waits for nothing, and also looks at a file that is open in another process.
-    /// Options that say where companions and medium are apply.
+    /// Options that say where companions and medium are apply. Tries the file's lock twice, for
+    /// microseconds: an open for writing at that moment is [`Error::Busy`].
     ///
     /// ```
     /// # let dir = atomic_mmap::doctest_dir();

@@ -1,7 +1,7 @@
 //! A look at a pair that changes nothing: what opening would find, and what it would do.
 //!
-//! Invariant: nothing here writes or waits. Findings and decision come from the code that opening
-//! uses. May import `context`, `probe`, `pair`, `engine` and below.
+//! Invariant: nothing here writes, waits, or keeps a lock. Findings and decision come from the code
+//! that opening uses. May import `context`, `probe`, `pair`, `engine` and below.
 
 use super::pair::{self, Decision};
 use super::probe::Probe;
@@ -25,8 +25,8 @@ pub struct Inspection {
     pub home: PathBuf,
     /// Its length on the disk, in bytes.
     pub home_len: u64,
-    /// `true` if the file is open, here or in another process. Then there is no decision, and the
-    /// other findings may be of different moments.
+    /// `true` if the file is open for writing, here or in another process. Then there is no
+    /// decision, and the other findings may be of different moments.
     pub is_open: bool,
     /// What the home file's attribute says: the first column of the pair table.
     pub mark: String,
@@ -143,19 +143,25 @@ impl Inspection {
     }
 }
 
-/// Looks at the pair of `path`, without an effect on any file.
+/// Looks at the pair of `path`, without an effect on any file. Holds no lock meanwhile: an opening
+/// for writing would be refused.
 pub(crate) fn inspect(platform: Platform, options: &Options, path: &Path) -> Result<Inspection> {
     let name = platform.name(path).map_err(|e| Error::of_opening(path, e))?;
-    match Located::find(&platform, options, path, &name) {
-        Err(Error::Busy { .. }) => {
-            let located = Located::find_open(&platform, options, path, &name)?;
-            let look = located.opening.look(&located.home.file, &located.stat)?;
-            Ok(Inspection::of(&located, look, Vec::new(), true))
-        }
-        located => {
-            let located = located?;
-            let (look, _, entries) = located.findings()?;
-            Ok(Inspection::of(&located, look, entries.unwrap_or_default(), false))
-        }
-    }
+    let located = Located::find_unlocked(&platform, options, path, &name)?;
+    let (opening, home) = (&located.opening, &located.home.file);
+    let is_open = || {
+        let locked = opening.try_lock_to_read(home).and_then(|locked| {
+            if locked { platform.unlock(home).map(|()| true) } else { Ok(false) }
+        });
+        locked.map(|locked| !locked).map_err(opening.io("lock", opening.path))
+    };
+    let was_open = is_open()?;
+    let (look, entries) = if was_open {
+        (opening.look(home, &located.stat)?, None)
+    } else {
+        let (look, _, entries) = located.findings()?;
+        (look, entries)
+    };
+    let is_open = was_open || is_open()?;
+    Ok(Inspection::of(&located, look, entries.unwrap_or_default(), is_open))
 }

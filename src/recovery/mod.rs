@@ -87,7 +87,7 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
 
 /// The home file is open and locked, and lies on a file system that is served.
 struct Located<'a> {
-    /// The home file's registration. `None` for a look at a file that is open.
+    /// The home file's registration. `None` for a look without a lock.
     registration: Option<Registration>,
     stat: FileStat,
     home: HomeFile<'a>,
@@ -111,8 +111,8 @@ impl<'a> Located<'a> {
         Ok(Located { registration: Some(registration), stat, home, opening })
     }
 
-    /// Finds a home file that is open elsewhere, without its lock.
-    fn find_open(
+    /// Finds the home file, without its lock.
+    fn find_unlocked(
         platform: &'a Platform,
         options: &'a Options,
         given: &'a Path,

@@ -20,7 +20,17 @@ const COMMANDS: [&str; 12] = [
 
 #[test]
 fn help_texts() {
-    trycmd::TestCases::new().case("tests/cmd/*.trycmd").case("README.md");
+    // SNAPSHOTS=overwrite writes them anew.
+    for (arguments, text) in [
+        (&["--help"][..], snapbox::file!["texts/help.txt"]),
+        (&["repair", "--help"], snapbox::file!["texts/repair.txt"]),
+        (&["heatmap", "--help"], snapbox::file!["texts/heatmap.txt"]),
+    ] {
+        let said = Run(command().args(arguments).output().expect("run")).code(0).out();
+        snapbox::assert_data_eq!(said, text);
+    }
+    let nothing = Run(command().output().expect("run")).code(2);
+    assert!(nothing.err().contains("Usage: atomic-mmap"), "{}", nothing.err());
 }
 
 #[test]
