@@ -502,16 +502,14 @@ impl Options {
     /// use atomic_mmap::{AtomicMappedFile, CloseMode, Decision};
     ///
     /// AtomicMappedFile::create(&path, 4096)?.close(CloseMode::Fast)?;
-    /// # #[cfg(target_os = "linux")] {
     /// let look = AtomicMappedFile::options().inspect(&path)?;
     /// assert_eq!((look.len, look.decision), (4096, Some(Decision::Reuse)));
-    /// # }
     /// # Ok::<(), atomic_mmap::Error>(())
     /// ```
     ///
     /// # Errors
     /// Those of [`open`](Self::open) up to the decision, but for [`Error::Busy`] and
-    /// [`Error::Mismatch`], which are findings here. Linux only: elsewhere it fails.
+    /// [`Error::Mismatch`], which are findings here.
     pub fn inspect(&self, path: impl AsRef<Path>) -> Result<crate::Inspection> {
         let options = self.clone().read_only(true).into_opened();
         crate::recovery::inspect::inspect(Platform::native(), &options, path.as_ref())
