@@ -115,7 +115,7 @@ impl Inspection {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Io`](crate::Error::Io), also if the reflection file was cut off.
+    /// [`Error::Io`], also if the reflection file was cut off.
     pub fn each_reflected_page(&self, mut visit: impl FnMut(u64, u64)) -> Result<()> {
         let Some((platform, file)) = &self.words else { return Ok(()) };
         let path = self.reflection.as_deref().unwrap_or(&self.home);
