@@ -3,6 +3,7 @@
 #![doc = concat!("[examples/quickstart.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/quickstart.rs")]
 #![doc = concat!("[examples/raft_vote.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/raft_vote.rs")]
 #![doc = concat!("[crates/capi/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/crates/capi/README.md")]
+#![doc = concat!("[crates/cli/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/crates/cli/README.md")]
 #![doc = concat!("[crates/openraft/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/crates/openraft/README.md")]
 #![doc = concat!("[crates/sqlite/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/crates/sqlite/README.md")]
 #![doc = concat!("[examples/offsets.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/offsets.rs")]
@@ -35,6 +36,9 @@
 #![doc = ""]
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
+
+#[macro_use]
+mod events;
 
 mod api;
 mod bitmap;
@@ -78,6 +82,8 @@ pub use config::{
 pub use error::{Distrust, Error, IoError, Mismatch, Result, StructureError};
 pub use format::layout::MAX_LEN;
 pub use pair::stats::Stats;
+pub use recovery::inspect::Inspection;
+pub use recovery::pair::Decision;
 pub use structures::log::{Log, Records};
 pub use structures::roots::{Name, Roots};
 pub use zerocopy;

@@ -491,6 +491,30 @@ impl Options {
         AtomicMappedFile::open_on(Platform::native(), self, path.as_ref())
     }
 
+    /// Looks at the file and its companions: what they hold, and what an open would do. Changes
+    /// nothing, waits for nothing, and also looks at a file that is open in another process.
+    /// Options that say where companions and medium are apply. Tries the file's lock twice, for
+    /// microseconds: an open for writing at that moment is [`Error::Busy`].
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let path = dir.path().join("state.dat");
+    /// use atomic_mmap::{AtomicMappedFile, CloseMode, Decision};
+    ///
+    /// AtomicMappedFile::create(&path, 4096)?.close(CloseMode::Fast)?;
+    /// let look = AtomicMappedFile::options().inspect(&path)?;
+    /// assert_eq!((look.len, look.decision), (4096, Some(Decision::Reuse)));
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open) up to the decision, but for [`Error::Busy`] and
+    /// [`Error::Mismatch`], which are findings here.
+    pub fn inspect(&self, path: impl AsRef<Path>) -> Result<crate::Inspection> {
+        let options = self.clone().read_only(true).into_opened();
+        crate::recovery::inspect::inspect(Platform::native(), &options, path.as_ref())
+    }
+
     /// Opens the file on a recording platform.
     #[cfg(feature = "recorder")]
     #[doc(hidden)]

@@ -55,6 +55,7 @@ impl Error {
         let is_in_doubt = leaves_doubt(call);
         let is_told = len > 0 || !planted!(NoSpaceOfAllocationOnly);
         if is_no_space(&source) && !is_in_doubt && is_told {
+            event!(WARN, file = %path.display(), offset, len, %source, "no space");
             return Error::NoSpace {
                 path,
                 offset: offset.unwrap_or(0),

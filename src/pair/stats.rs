@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $field:ident = $counter:ident,)*) => {
+    ($($(#[doc = $doc:literal])* $field:ident = $counter:ident,)*) => {
         /// A counter.
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum Counter { $($counter,)* }
@@ -18,9 +18,10 @@ macro_rules! counters {
         /// Counts of what a file's handles did since it was opened. Counted per operation, not per
         /// byte copied on behalf of the caller, unless the field says bytes.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize))]
         #[non_exhaustive]
         pub struct Stats {
-            $($(#[$doc])* pub $field: u64,)*
+            $($(#[doc = $doc])* pub $field: u64,)*
             /// Bytes of reflection pages, and of the words of their slices, that are allocated as
             /// far as this open knows. Not a count: it falls when pages are given back.
             pub reflection_allocated: u64,
@@ -29,6 +30,54 @@ macro_rules! counters {
         impl Stats {
             pub(crate) fn add(&mut self, block: &Block) {
                 $(self.$field += block.get(Counter::$counter);)*
+            }
+
+            /// Returns what was counted since `before`, an earlier value of this file.
+            /// `reflection_allocated` stays what it is now.
+            pub fn delta(&self, before: &Stats) -> Stats {
+                Stats {
+                    $($field: self.$field.wrapping_sub(before.$field),)*
+                    reflection_allocated: self.reflection_allocated,
+                }
+            }
+
+            /// Returns the numbers of several files in the text format of Prometheus. Each file has
+            /// a name, which becomes the label `file`.
+            ///
+            /// ```
+            /// # let dir = atomic_mmap::doctest_dir();
+            /// use atomic_mmap::{AtomicMappedFile, Stats};
+            ///
+            /// let f = AtomicMappedFile::create(dir.path().join("state.dat"), 4096)?;
+            /// let before = f.stats();
+            /// f.write_at(b"counted", 0)?;
+            /// let text = Stats::prometheus(&[("state", f.stats().delta(&before))]);
+            /// assert!(text.contains("atomic_mmap_bytes_asked_total{file=\"state\"} 7\n"));
+            /// # Ok::<(), atomic_mmap::Error>(())
+            /// ```
+            pub fn prometheus(files: &[(&str, Stats)]) -> String {
+                let mut text = String::new();
+                let mut metric = |name: &str, kind, help: &str, value: fn(&Stats) -> u64| {
+                    let name = format!("atomic_mmap_{name}");
+                    text += &format!("# HELP {name} {}\n# TYPE {name} {kind}\n", help.trim());
+                    for (file, stats) in files {
+                        let file = file.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
+                        text += &format!("{name}{{file=\"{file}\"}} {}\n", value(stats));
+                    }
+                };
+                $(metric(
+                    concat!(stringify!($field), "_total"),
+                    "counter",
+                    concat!($($doc),*),
+                    |stats| stats.$field,
+                );)*
+                metric(
+                    "reflection_allocated_bytes",
+                    "gauge",
+                    "Bytes that are allocated in the reflection file.",
+                    |stats| stats.reflection_allocated,
+                );
+                text
             }
         }
     };

@@ -9,6 +9,7 @@
 //! | `probe` | the search for the pair and its state (writes nothing) |
 //! | `pair` | the decision whether the two files go together (a pure table) |
 //! | `make` | how opening makes a pair, begins a session, and discards a pair |
+//! | `inspect` | a look at a pair without an effect |
 //! | `begin` | how a session begins |
 //! | `reservation` | the default size of a file's reservation of addresses |
 //! | `medium` | the medium on which the files lie |
@@ -31,11 +32,12 @@ mod apply_log;
 mod begin;
 mod candidates;
 mod context;
+pub(crate) mod inspect;
 mod journal;
 mod lanes;
 mod make;
 mod medium;
-mod pair;
+pub(crate) mod pair;
 mod probe;
 mod read_only;
 mod replay_journal;
@@ -85,7 +87,8 @@ pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result
 
 /// The home file is open and locked, and lies on a file system that is served.
 struct Located<'a> {
-    registration: Registration,
+    /// The home file's registration. `None` for a look without a lock.
+    registration: Option<Registration>,
     stat: FileStat,
     home: HomeFile<'a>,
     opening: Opening<'a>,
@@ -98,13 +101,43 @@ impl<'a> Located<'a> {
         given: &'a Path,
         name: &'a Name,
     ) -> Result<Self> {
+        let (mut opening, mut home) = Self::begin(platform, options, given, name)?;
+        let (registration, stat) =
+            opening.take(&mut home).inspect_err(|error| opening.give_up(&home, error))?;
+        if home.is_new && stat.len == 0 {
+            home.if_it_fails = Some(opening.undo_making(name, stat));
+        }
+        opening.find_where_files_lie(&home.file)?;
+        Ok(Located { registration: Some(registration), stat, home, opening })
+    }
+
+    /// Finds the home file, without its lock.
+    fn find_unlocked(
+        platform: &'a Platform,
+        options: &'a Options,
+        given: &'a Path,
+        name: &'a Name,
+    ) -> Result<Self> {
+        let (mut opening, home) = Self::begin(platform, options, given, name)?;
+        let stat = opening.stat(&home.file, name.path())?;
+        opening.find_where_files_lie(&home.file)?;
+        Ok(Located { registration: None, stat, home, opening })
+    }
+
+    /// Opens the home file.
+    fn begin(
+        platform: &'a Platform,
+        options: &'a Options,
+        given: &'a Path,
+        name: &'a Name,
+    ) -> Result<(Opening<'a>, HomeFile<'a>)> {
         let path = name.path();
         let dir = match &options.reflection_dir {
             Some(dir) => platform.open_folder(dir).map_err(|e| Error::io("look up", dir, e))?,
             None => Arc::clone(name.folder()),
         };
         let forced = medium::forced(options, path)?;
-        let mut opening = Opening::new(platform, options, (given, name), dir, forced);
+        let opening = Opening::new(platform, options, (given, name), dir, forced);
         if forced == Some(Medium::Dax) && !opening.can_flush() {
             return Err(Error::UnsupportedMedium {
                 path: path.to_owned(),
@@ -112,21 +145,16 @@ impl<'a> Located<'a> {
                 why: "this build has no instruction that writes cache lines back",
             });
         }
-        let mut home = opening.home_file()?;
-        let (registration, stat) =
-            opening.take(&mut home).inspect_err(|error| opening.give_up(&home, error))?;
-        if home.is_new && stat.len == 0 {
-            home.if_it_fails = Some(opening.undo_making(name, stat));
-        }
-        opening.find_where_files_lie(&home.file)?;
-        Ok(Located { registration, stat, home, opening })
+        let home = opening.home_file()?;
+        Ok((opening, home))
     }
 
-    /// Looks at the pair, and decides what to do with it. Writes nothing.
-    fn judge(self) -> Result<Judged<'a>> {
-        let Located { home, stat, opening, .. } = &self;
-        let options = opening.options;
-        let decide = |look: &Probe| pair::decide(look.mark, look.found, options.on_mismatch);
+    /// Looks at the pair, and decides what to do with it. Returns the findings also of the lanes,
+    /// if recovery needs them. Writes nothing.
+    fn findings(&self) -> Result<(Probe, Decision, Option<Vec<lanes::Findings>>)> {
+        let Located { home, stat, opening, .. } = self;
+        let on_mismatch = opening.options.on_mismatch;
+        let decide = |look: &Probe| pair::decide(look.mark, look.found, on_mismatch);
         let mut look = opening.look(&home.file, stat)?;
         let mut decision = decide(&look);
         let mut entries = None;
@@ -142,7 +170,16 @@ impl<'a> Located<'a> {
             // The records name pages of a pair that does not count.
             entries = None;
         }
+        Ok((look, decision, entries))
+    }
+
+    /// Judges the pair. Refuses it if that was decided. Writes nothing.
+    fn judge(self) -> Result<Judged<'a>> {
+        let Located { stat, opening, .. } = &self;
+        let options = opening.options;
+        let (mut look, decision, entries) = self.findings()?;
         if let Decision::Refuse(why) = decision {
+            event!(WARN, file = %opening.path.display(), ?why, "refused");
             return Err(opening.mismatch(look.companions.reflection.path(), why));
         }
         let is_fresh = matches!(decision, Decision::Fresh | Decision::Discard);
@@ -419,6 +456,11 @@ impl<'a> Mapped<'a> {
     /// Applies what the lanes say. Idempotent, since the records in the lanes stay as they are.
     fn apply(&self, entries: Vec<lanes::Findings>) -> Result<()> {
         let actions: Vec<_> = entries.into_iter().map(lanes::decide).collect();
+        #[cfg(feature = "tracing")]
+        for lanes::Actions { take_back, logged_flips, redo, .. } in &actions {
+            let [undo, flips, redo] = [take_back.len(), logged_flips.len(), redo.len()];
+            event!(INFO, file = %self.home.path().display(), undo, flips, redo, "recovers a lane");
+        }
         apply_log::apply(&self.home, &self.reflection, self.carried.verdict.lengths.len, &actions)?;
         // Orders everything that was recovered before the superblock that voids the records.
         unless!(RecoverNotDrained, self.platform.drain());
@@ -522,7 +564,7 @@ impl Mapped<'_> {
             },
             policy: options.deploy,
             superblock,
-            registrations: std::iter::once(located.registration).chain(registration).collect(),
+            registrations: located.registration.into_iter().chain(registration).collect(),
             // The folder is not held open: a close opens it again.
             companions: match companions.reflection.folder() {
                 folder if planted!(FolderHeldOpen) => companions.within(folder),
@@ -540,6 +582,14 @@ impl Mapped<'_> {
         let steps = [of_home, &mut undo.made, &mut undo.marked, &mut undo.made_journal];
         steps.into_iter().flatten().for_each(Rollback::keep);
         located.home.is_locked = false;
+        event!(
+            INFO,
+            file = %engine.path().display(),
+            decision = ?verdict.decision,
+            medium = ?engine.medium,
+            len = engine.len(),
+            "opened"
+        );
         Ok(engine)
     }
 }

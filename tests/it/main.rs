@@ -63,6 +63,7 @@ mod flush;
 mod handles;
 #[cfg(unix)]
 mod index;
+mod inspect;
 #[cfg(unix)]
 mod kill;
 #[cfg(unix)]

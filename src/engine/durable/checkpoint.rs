@@ -20,6 +20,7 @@ impl Engine {
         unless!(CheckpointNotSynced, self.sync_both(durable)?);
         durable.journal.forget_before(number);
         lane.stats.bump(Counter::Checkpoints, 1);
+        event!(DEBUG, file = %self.home.path().display(), number, "checkpoint");
         Ok(())
     }
 

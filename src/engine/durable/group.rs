@@ -89,6 +89,8 @@ impl Engine {
             let number = turns.begun;
             drop(turns);
             let mut lead = Leader { durable, has_ended: false };
+            #[cfg(feature = "tracing")]
+            let begun = std::time::Instant::now();
             // The leader may have to wait for a lane here. That wait ends, because a thread that
             // has a lane never waits for a turn.
             let lane = self.lane();
@@ -98,6 +100,8 @@ impl Engine {
                 self.make_durable_point(&lane, durable)
             };
             drop(lane);
+            #[cfg(feature = "tracing")]
+            crate::events::note_point(self.home.path(), number, begun.elapsed());
             lead.end(result.is_ok() || planted!(FailedTurnCounts));
             return result.map(|()| number);
         }

@@ -99,6 +99,7 @@ impl Engine {
         // Files first: if the length were durable before the files have it, the file would look
         // truncated.
         unless!(GrowFilesNotSynced, self.sync_lengths()?);
+        event!(DEBUG, file = %self.home.path().display(), old, new, "grows");
         Ok(())
     }
 

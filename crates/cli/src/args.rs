@@ -1,0 +1,197 @@
+//! The arguments.
+
+use atomic_mmap::{Medium, Options};
+use clap::{Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// The end of each help text and man page.
+pub const CODES: &str = "\
+Exit codes:
+  0  done, and nothing is wrong
+  1  the command failed
+  2  the arguments are wrong
+  3  the files are damaged
+  4  the files were repaired
+  5  the file is open in another process
+  6  the files do not match, and are whole
+  130  interrupted";
+
+/// Looks at failure-atomic memory-mapped files, checks them, brings them home and repairs them.
+#[derive(Parser, Debug)]
+#[command(name = "atomic-mmap", version, after_help = CODES)]
+pub struct Args {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The arguments of every command.
+#[derive(clap::Args, Debug)]
+pub struct Common {
+    /// Print one JSON object, with exact numbers. `watch` prints one a line.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Print what the library does to standard error.
+    #[arg(long, short, global = true)]
+    pub verbose: bool,
+    /// The folder of the companions, if it is not the file's own.
+    #[arg(long, global = true, value_name = "FOLDER")]
+    pub reflection_dir: Option<PathBuf>,
+    /// The medium that the file was opened with, if it was forced: dax, page-cache or ram.
+    #[arg(long, global = true)]
+    pub medium: Option<Medium>,
+    /// Also accept network, FUSE and overlay file systems.
+    #[arg(long, global = true)]
+    pub allow_any_file_system: bool,
+}
+
+impl Common {
+    /// Returns the options by which every command finds the files.
+    pub fn options(&self) -> Options {
+        let mut options = atomic_mmap::AtomicMappedFile::options();
+        if let Some(folder) = &self.reflection_dir {
+            options = options.reflection_dir(folder);
+        }
+        if let Some(medium) = self.medium {
+            options = options.medium(medium);
+        }
+        options.allow_any_file_system(self.allow_any_file_system)
+    }
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Say what the file and its companions hold, and what an open would do. Changes nothing, and
+    /// also works on a file in use.
+    Inspect(File),
+    /// Check the file and its companions, and read every byte. Changes nothing.
+    Verify(File),
+    /// Recover the file, bring all bytes home, and remove the companions: it is a plain file then.
+    Settle(File),
+    /// Repair files that an open refuses. Without --discard or --trust, say what each would do.
+    Repair(Repair),
+    /// Print the numbers of a file: lengths, and bytes in its companions.
+    Stats(Stats),
+    /// Draw which parts of the file are written to.
+    Heatmap(Heatmap),
+    /// Print a line each interval: what has changed since the last one.
+    Watch(Watch),
+    /// Copy a closed or crashed file, as one state, to a new plain file.
+    Cp(Cp),
+    /// Say what a folder's file system would promise, and why.
+    Doctor(Folder),
+    /// Measure writes and durable points in a folder, for a few seconds.
+    Bench(Bench),
+    /// Print the completions of a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page, or write one for each command into a folder.
+    Man {
+        /// The folder.
+        folder: Option<PathBuf>,
+    },
+}
+
+#[derive(clap::Args, Debug)]
+pub struct File {
+    /// The file.
+    pub file: PathBuf,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Repair {
+    /// The file.
+    pub file: PathBuf,
+    /// Take the file's bytes as they are, and drop the companions. Bytes that are only in the
+    /// companions are lost.
+    #[arg(long, conflicts_with = "trust")]
+    pub discard: bool,
+    /// Believe the companions all the same.
+    #[arg(long)]
+    pub trust: bool,
+    /// Only say what would be done.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask.
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Stats {
+    /// The file.
+    pub file: PathBuf,
+    /// Print the text format of Prometheus.
+    #[arg(long, conflicts_with = "json")]
+    pub prometheus: bool,
+}
+
+/// The form of a picture.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    Text,
+    Png,
+    Svg,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Heatmap {
+    /// The file.
+    pub file: PathBuf,
+    /// Watch the file for this long, look at it 20 times a second, and count the looks that find a
+    /// change. Otherwise count bytes that lie in the reflection file now.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub seconds: Option<u64>,
+    /// Write the picture to this file, in the form that its name ends in: png, svg or txt.
+    #[arg(long, short, value_name = "PICTURE")]
+    pub output: Option<PathBuf>,
+    /// The form of the picture, where no name tells it.
+    #[arg(long, value_enum)]
+    pub form: Option<Form>,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Watch {
+    /// The file.
+    pub file: PathBuf,
+    /// The interval, in seconds.
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    pub interval: f64,
+    /// End after this many lines.
+    #[arg(long)]
+    pub count: Option<u64>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|e| format!("{e}"))?;
+    let fits = (0.01..=86_400.0).contains(&value);
+    if fits { Ok(value) } else { Err("not between 0.01 and 86400".into()) }
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Cp {
+    /// The file.
+    pub from: PathBuf,
+    /// The new file, which must not exist.
+    pub to: PathBuf,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Folder {
+    /// The folder.
+    #[arg(default_value = ".")]
+    pub folder: PathBuf,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Bench {
+    /// The folder.
+    #[arg(default_value = ".")]
+    pub folder: PathBuf,
+    /// The time of each measurement, in seconds.
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    pub seconds: f64,
+}

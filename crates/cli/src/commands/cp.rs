@@ -1,0 +1,33 @@
+//! `cp`: a copy of one state of a file.
+
+use crate::args::{Common, Cp};
+use crate::outcome::{Failure, Outcome};
+use crate::progress::{Scratch, shown};
+use crate::report::Report;
+use std::path::Path;
+
+/// Reads the file as the next open would recover it, and writes it to a new plain file. The file is
+/// not changed. A file in use is busy: its process has `copy_to`.
+pub fn run(common: &Common, of: &Cp) -> Result<Outcome, Failure> {
+    let exists = || std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+    if of.to.symlink_metadata().is_ok() {
+        return Err(Failure::Io(of.to.display().to_string(), exists()));
+    }
+    let file = shown(common.options()).read_only(true).open(&of.from)?;
+    let folder = of.to.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let scratch = Scratch::within(folder.unwrap_or(Path::new(".")))?;
+    let copy = scratch.path().join("copy");
+    file.copy_to(&copy)?;
+    // A link, and no rename, so that a file that came meanwhile is not replaced.
+    std::fs::hard_link(&copy, &of.to).map_err(Failure::io(&of.to))?;
+    let folder = folder.unwrap_or(Path::new("."));
+    std::fs::File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(Failure::io(folder))?;
+    let mut report = Report::new("cp");
+    report.text("from", Some(of.from.display().to_string()));
+    report.text("to", Some(of.to.display().to_string()));
+    report.bytes("length", file.len());
+    report.print(common.json)?;
+    Ok(Outcome::Ok)
+}

@@ -1,0 +1,84 @@
+//! `doctor`: what a folder's file system would promise, and why.
+
+use crate::args::{Common, Folder};
+use crate::outcome::{Failure, Outcome};
+use crate::progress::Scratch;
+use crate::report::Report;
+use atomic_mmap::{CloseMode, Medium, Survives};
+use rustix::fs::{OFlags, XattrFlags};
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// The attribute that is tried. It is of the same kind as the crate's own.
+const ATTRIBUTE: &str = "user.atomic-mmap-doctor";
+
+/// Makes a small pair in a scratch folder, and asks it. So the answer is the library's own.
+pub fn run(common: &Common, of: &Folder) -> Result<Outcome, Failure> {
+    let scratch = Scratch::within(&of.folder)?;
+    let mut report = Report::new("doctor");
+    report.text("folder", Some(of.folder.display().to_string()));
+    let probe = scratch.path().join("probe");
+    std::fs::write(&probe, [0; 4096]).map_err(Failure::io(&probe))?;
+    report.text("file_system", file_system(&probe));
+    let file = common.options().create(true).len(4096).open(scratch.path().join("pair"))?;
+    let (medium, now, synced) = (file.medium(), file.survives(), file.survives_after_sync());
+    file.close(CloseMode::Spatial)?;
+    let why = match medium {
+        Medium::Dax => "mapped with MAP_SYNC: stores reach persistent memory",
+        Medium::PageCache => "a disk behind a page cache: MAP_SYNC is not offered here",
+        Medium::Ram => "a file system in memory",
+        _ => "told by the library",
+    };
+    report.add("medium", medium.to_string(), format!("{medium} ({why})"));
+    let keeps = |survives: Survives| match survives {
+        Survives::Nothing => "nothing",
+        Survives::ProcessCrash => "process-crash",
+        _ => "power-loss",
+    };
+    report.add("write_survives", keeps(now), now.to_string());
+    report.add("sync_survives", keeps(synced), synced.to_string());
+    report.flag("map_sync", medium == Medium::Dax);
+    let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
+    let direct = File::options().read(true).write(true).custom_flags(direct).open(&probe);
+    said(&mut report, "o_direct", direct.is_ok(), "points are written past the page cache");
+    let file = File::open(&probe).map_err(Failure::io(&probe))?;
+    let marked = rustix::fs::fsetxattr(&file, ATTRIBUTE, b"x", XattrFlags::CREATE);
+    said(&mut report, "xattr", marked.is_ok(), "marks tell moved and copied files apart");
+    let barriers = rustix::thread::membarrier_query();
+    let has = barriers.contains(rustix::thread::MembarrierQuery::PRIVATE_EXPEDITED);
+    said(&mut report, "membarrier", has, "reads need no fence of their own");
+    report.text("huge_pages", chosen("/sys/kernel/mm/transparent_hugepage/enabled"));
+    report.text("huge_pages_tmpfs", chosen("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").is_ok();
+    said(&mut report, "boot_id", boot, "a crash of the process alone takes nothing back");
+    report.print(common.json)?;
+    Ok(Outcome::Ok)
+}
+
+fn said(report: &mut Report, name: &'static str, is_there: bool, why: &str) {
+    report.add(name, is_there, if is_there { format!("yes: {why}") } else { "no".into() });
+}
+
+/// Returns the name of a file system by its number, for those that are common.
+fn file_system(path: &Path) -> Option<String> {
+    let kind = rustix::fs::statfs(path).ok()?.f_type;
+    Some(match kind as u32 {
+        0x0000_ef53 => "ext".into(),
+        0x5846_5342 => "xfs".into(),
+        0x9123_683e => "btrfs".into(),
+        0x0102_1994 => "tmpfs".into(),
+        0x8584_58f6 => "ramfs".into(),
+        0x794c_7630 => "overlay".into(),
+        0x6573_5546 => "fuse".into(),
+        0x0000_6969 => "nfs".into(),
+        other => format!("{other:#x}"),
+    })
+}
+
+/// Returns the choice in brackets of a file in /sys.
+fn chosen(path: &str) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let (_, rest) = text.split_once('[')?;
+    Some(rest.split_once(']')?.0.to_owned())
+}

@@ -1,0 +1,114 @@
+//! `heatmap`: which parts of a file are written to.
+
+use crate::args::{Common, Form, Heatmap};
+use crate::heat::Heat;
+use crate::outcome::{Failure, Outcome};
+use crate::report::{Report, print};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The pause between two looks at the words of an open file.
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub fn run(common: &Common, of: &Heatmap) -> Result<Outcome, Failure> {
+    let form = form(of)?;
+    let look = common.options().inspect(&of.file)?;
+    let mut heat = Heat::new(look.len);
+    let unit = match of.seconds {
+        None => {
+            look.each_reflected_page(|offset, slices| heat.add(offset, count(slices)))?;
+            "slices of 64 bytes in the reflection file"
+        }
+        Some(seconds) => {
+            let end = Instant::now() + Duration::from_secs(seconds);
+            let mut before = words(&look)?;
+            while Instant::now() < end {
+                std::thread::sleep(PAUSE.min(end.saturating_duration_since(Instant::now())));
+                let now = words(&look)?;
+                changed(&before, &now, |offset, slices| heat.add(offset, count(slices)));
+                before = now;
+            }
+            "changes of a slice of 64 bytes"
+        }
+    };
+    if common.json {
+        let mut report = Report::new("heatmap");
+        report.text("file", Some(look.home.display().to_string()));
+        report.bytes("length", look.len);
+        report.text("unit", Some(unit.into()));
+        report.bytes("cell_bytes", heat.cell_len());
+        report.count("total", heat.total());
+        report.add("cells", heat.counts(), "");
+        report.print(true)?;
+        if of.output.is_none() {
+            return Ok(Outcome::Ok);
+        }
+    }
+    let picture = match form {
+        Form::Text => heat.text(unit).into_bytes(),
+        Form::Svg => heat.svg(unit).into_bytes(),
+        Form::Png => {
+            heat.png().map_err(|e| Failure::Io("picture".into(), std::io::Error::other(e)))?
+        }
+    };
+    match (&of.output, form) {
+        (Some(path), _) => std::fs::write(path, picture).map_err(Failure::io(path))?,
+        (None, Form::Text) => print(&String::from_utf8_lossy(&picture))?,
+        (None, _) => std::io::stdout().lock().write_all(&picture).map_err(Failure::printing)?,
+    }
+    Ok(Outcome::Ok)
+}
+
+/// Returns the form that was asked for, or that the picture's name tells.
+fn form(of: &Heatmap) -> Result<Form, Failure> {
+    let named = |path: &Path| match path.extension().and_then(|end| end.to_str()) {
+        Some("png") => Ok(Form::Png),
+        Some("svg") => Ok(Form::Svg),
+        Some("txt") => Ok(Form::Text),
+        _ => Err(Failure::Usage(format!(
+            "{}: ends in none of png, svg and txt; choose one with --form",
+            path.display()
+        ))),
+    };
+    match (of.form, &of.output) {
+        (Some(form), _) => Ok(form),
+        (None, Some(path)) => named(path),
+        (None, None) => Ok(Form::Text),
+    }
+}
+
+fn count(slices: u64) -> u64 {
+    u64::from(slices.count_ones())
+}
+
+/// Returns the slices in the reflection file, by the offset of their page.
+pub fn words(look: &atomic_mmap::Inspection) -> Result<BTreeMap<u64, u64>, Failure> {
+    let mut words = BTreeMap::new();
+    look.each_reflected_page(|offset, slices| {
+        words.insert(offset, slices);
+    })?;
+    Ok(words)
+}
+
+/// Calls `visit` for each page with slices that have moved between the two looks. A write moves the
+/// slices that it changes, except for parts of a slice in RAM. Two writes in between move a slice
+/// there and back. So a heat map counts looks that differ, and not writes.
+pub fn changed(
+    before: &BTreeMap<u64, u64>,
+    now: &BTreeMap<u64, u64>,
+    mut visit: impl FnMut(u64, u64),
+) {
+    for (offset, slices) in now {
+        let moved = slices ^ before.get(offset).unwrap_or(&0);
+        if moved != 0 {
+            visit(*offset, moved);
+        }
+    }
+    for (offset, slices) in before {
+        if !now.contains_key(offset) {
+            visit(*offset, *slices);
+        }
+    }
+}

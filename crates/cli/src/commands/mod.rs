@@ -1,0 +1,13 @@
+//! A file for each command.
+
+pub mod bench;
+pub mod cp;
+pub mod doctor;
+pub mod generate;
+pub mod heatmap;
+pub mod inspect;
+pub mod repair;
+pub mod settle;
+pub mod stats;
+pub mod verify;
+pub mod watch;

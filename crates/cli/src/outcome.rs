@@ -1,0 +1,102 @@
+//! Exit codes, and the errors that lead to them.
+
+use crate::verdict::is_damage;
+use atomic_mmap::Error;
+use serde_json::json;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// How a command ended. The numbers are the exit codes, which never change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Outcome {
+    Ok = 0,
+    Failed = 1,
+    Usage = 2,
+    Damaged = 3,
+    Repaired = 4,
+    Busy = 5,
+    Mismatch = 6,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> ExitCode {
+        ExitCode::from(outcome as u8)
+    }
+}
+
+/// Why a command did not do its work.
+#[derive(Debug)]
+pub enum Failure {
+    File(Error),
+    /// Reading or writing elsewhere failed: what was tried, and the system's error.
+    Io(String, io::Error),
+    /// The arguments do not go together.
+    Usage(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::File(error)
+    }
+}
+
+impl Failure {
+    pub fn io(path: &Path) -> impl FnOnce(io::Error) -> Failure {
+        move |e| Failure::Io(path.display().to_string(), e)
+    }
+
+    pub fn printing(error: io::Error) -> Failure {
+        Failure::Io("standard output".into(), error)
+    }
+
+    pub fn is_closed_pipe(&self) -> bool {
+        matches!(self, Failure::Io(_, e) if e.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Failure::File(Error::Busy { .. }) => Outcome::Busy,
+            Failure::File(Error::Mismatch { why, .. }) if is_damage(*why) => Outcome::Damaged,
+            Failure::File(Error::Mismatch { .. }) => Outcome::Mismatch,
+            Failure::File(_) | Failure::Io(..) => Outcome::Failed,
+            Failure::Usage(_) => Outcome::Usage,
+        }
+    }
+
+    /// Returns a word for the error, which never changes.
+    fn code(&self) -> &'static str {
+        match self.outcome() {
+            Outcome::Busy => "busy",
+            Outcome::Damaged => "damaged",
+            Outcome::Mismatch => "mismatch",
+            Outcome::Usage => "usage",
+            _ => match self {
+                Failure::File(Error::NoSpace { .. }) => "no-space",
+                Failure::File(Error::UnsupportedFileSystem { .. }) => "unsupported-file-system",
+                Failure::File(Error::Untrusted { .. }) => "untrusted",
+                _ => "failed",
+            },
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Failure::File(error) => error.to_string(),
+            Failure::Io(what, error) => format!("{what}: {error}"),
+            Failure::Usage(what) => what.clone(),
+        }
+    }
+
+    /// Prints the error to standard error.
+    pub fn print(&self, as_json: bool) {
+        let (code, message) = (self.code(), self.message());
+        if as_json {
+            let error = json!({ "code": code, "message": message });
+            eprintln!("{}", json!({ "schema": crate::report::SCHEMA, "error": error }));
+        } else {
+            eprintln!("error: {message}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What a command prints: lines for people, or one JSON object.
+
+use crate::outcome::Failure;
+use serde_json::{Map, Value, json};
+use std::io::Write;
+
+/// The version of all JSON objects. A field is never removed or changed without another number.
+pub const SCHEMA: u32 = 1;
+
+/// Named values in the order in which people read them.
+pub struct Report {
+    command: &'static str,
+    lines: Vec<(&'static str, Value, String)>,
+}
+
+impl Report {
+    pub fn new(command: &'static str) -> Self {
+        Report { command, lines: Vec::new() }
+    }
+
+    /// Adds a value, and what people read for it.
+    pub fn add(&mut self, name: &'static str, value: impl Into<Value>, text: impl Into<String>) {
+        self.lines.push((name, value.into(), text.into()));
+    }
+
+    /// Adds a text, or nothing.
+    pub fn text(&mut self, name: &'static str, text: Option<String>) {
+        self.add(name, text.clone(), text.unwrap_or_else(|| "none".into()));
+    }
+
+    pub fn count(&mut self, name: &'static str, count: u64) {
+        self.add(name, count, count.to_string());
+    }
+
+    pub fn bytes(&mut self, name: &'static str, bytes: u64) {
+        self.add(name, bytes, human(bytes));
+    }
+
+    pub fn flag(&mut self, name: &'static str, flag: bool) {
+        self.add(name, flag, if flag { "yes" } else { "no" });
+    }
+
+    /// Returns the JSON object.
+    pub fn json(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("schema".into(), json!(SCHEMA));
+        object.insert("command".into(), json!(self.command));
+        for (name, value, _) in &self.lines {
+            object.insert((*name).into(), value.clone());
+        }
+        Value::Object(object)
+    }
+
+    /// Prints the report.
+    pub fn print(&self, as_json: bool) -> Result<(), Failure> {
+        let mut text = String::new();
+        if as_json {
+            text = format!("{}\n", self.json());
+        } else {
+            let width = self.lines.iter().map(|line| line.0.len()).max().unwrap_or(0);
+            for (name, _, said) in &self.lines {
+                let name = name.replace('_', " ");
+                text += format!("{name:width$}  {said}").trim_end();
+                text.push('\n');
+            }
+        }
+        print(&text)
+    }
+}
+
+/// Prints to standard output. A closed pipe is an error and no panic.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::printing)
+}
+
+/// Returns a length for people. JSON has exact numbers.
+pub fn human(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} bytes");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = if value < 10.0 && value.fract() != 0.0 { 1 } else { 0 };
+    format!("{value:.digits$} {}", UNITS[unit])
+}

@@ -1,0 +1,194 @@
+//! Files that an open takes: plain, closed, after SIGKILL, in use.
+
+use crate::common::{Holder, LEN, assert_known, command, make, run, scratch};
+use atomic_mmap::CloseMode;
+use snapbox::{assert_data_eq, str};
+use std::path::Path;
+
+/// Every command that only looks.
+const LOOKS: [&[&str]; 6] = [
+    &["inspect"],
+    &["verify"],
+    &["stats"],
+    &["heatmap"],
+    &["watch", "--count", "1", "--interval", "0.01"],
+    &["repair"],
+];
+
+#[test]
+fn a_plain_file() {
+    let scratch = scratch();
+    let path = scratch.file("plain");
+    std::fs::write(&path, [7; 5000]).expect("write");
+    let before = scratch.contents();
+    assert_data_eq!(
+        run(&["inspect"], &path).code(0).out(),
+        str![[r#"
+file              [..]/plain
+in use            no
+mark              None
+found             Nothing
+decision          a plain file, complete by itself
+length            4.9 KiB
+length on disk    4.9 KiB
+reflection file   none
+journal           none
+uuid              none
+lanes to recover  0
+
+"#]]
+    );
+    for look in LOOKS {
+        run(look, &path).code(0);
+        let json = run(&[look, &["--json"]].concat(), &path).code(0).json();
+        assert_eq!(json["command"], look[0]);
+    }
+    let settled = run(&["settle", "--json"], &path).code(0).json();
+    assert_eq!((&settled["was"], &settled["plain"]), (&"fresh".into(), &true.into()));
+    assert_eq!(scratch.contents(), before);
+}
+
+#[test]
+fn a_file_that_was_closed_fast() {
+    let scratch = scratch();
+    let path = scratch.file("closed");
+    make(&path, CloseMode::Fast);
+    let before = scratch.contents();
+    assert_data_eq!(
+        run(&["verify"], &path).code(0).out(),
+        str![[r#"
+file             [..]/closed
+mark             OfThisFile
+found            OfThisFile { home: AsItWas, state: Closed }
+decision         closed; an open goes on with both files
+ok               yes
+recovery is due  no
+bytes read       293 KiB
+
+"#]]
+    );
+    for look in LOOKS {
+        run(look, &path).code(0);
+        run(&[look, &["--json"]].concat(), &path).code(0).json();
+    }
+    let stats = run(&["stats", "--json"], &path).code(0).json();
+    assert_eq!(stats["length_bytes"], LEN);
+    assert!(stats["reflected_bytes"].as_u64().is_some_and(|bytes| bytes >= 10_000), "{stats}");
+    let prometheus = run(&["stats", "--prometheus"], &path).code(0).out();
+    let name = path.canonicalize().expect("a path");
+    let line = format!("atomic_mmap_file_length_bytes{{file=\"{}\"}} {LEN}\n", name.display());
+    assert!(prometheus.contains(&line), "{prometheus}");
+    let copy = scratch.file("copy");
+    let copied = command().arg("cp").args([&path, &copy]).output().expect("run");
+    assert_eq!(copied.status.code(), Some(0));
+    assert_known(&copy);
+    std::fs::remove_file(&copy).expect("remove");
+    assert_eq!(scratch.contents(), before, "nothing of these commands writes");
+
+    run(&["settle"], &path).code(0);
+    assert_eq!(scratch.names(), ["closed"]);
+    assert_known(&path);
+}
+
+#[test]
+fn a_file_after_sigkill() {
+    for medium in ["ram", "page-cache"] {
+        let scratch = scratch();
+        let path = scratch.file("killed");
+        std::fs::write(&path, [0; LEN as usize]).expect("write");
+        Holder::start(&path).kill();
+        let before = scratch.contents();
+        let look = run(&["inspect", "--json"], &path).code(0).json();
+        assert_eq!(look["decision"], "recover", "{look}");
+        assert_eq!(look["in_use"], false);
+        let verified = run(&["verify", "--json"], &path).code(0).json();
+        assert_eq!((&verified["ok"], &verified["recovery_is_due"]), (&true.into(), &true.into()));
+        let copy = scratch.file("copy");
+        let copied = command().args(["cp", "--json"]).args([&path, &copy]).output().expect("run");
+        assert_eq!(copied.status.code(), Some(0));
+        assert_known(&copy);
+        std::fs::remove_file(&copy).expect("remove");
+        assert_eq!(scratch.contents(), before);
+
+        let settled = run(&["-v", "settle", "--medium", medium], &path).code(0);
+        for event in ["opened", "Recover", "closed"] {
+            assert!(settled.err().contains(event), "{event}: {}", settled.err());
+        }
+        assert_eq!(scratch.names(), ["killed"]);
+        assert_known(&path);
+    }
+}
+
+#[test]
+fn a_file_in_use_by_another_process() {
+    let scratch = scratch();
+    let path = scratch.file("used");
+    let mut holder = Holder::start(&path);
+    let look = run(&["inspect", "--json"], &path).code(0).json();
+    assert_eq!((&look["in_use"], &look["decision"]), (&true.into(), &().into()));
+    assert_eq!(look["length"], LEN);
+    for refused in ["verify", "settle", "repair"] {
+        let failed = run(&[refused, "--json"], &path).code(5);
+        assert_eq!(failed.error()["code"], "busy", "{refused}");
+        let said = run(&[refused], &path).code(5).err();
+        assert!(said.starts_with("error: ") && said.contains("open"), "{said}");
+    }
+    let copy = scratch.file("copy");
+    let copied = command().arg("cp").args([&path, &copy]).output().expect("run");
+    assert_eq!((copied.status.code(), copy.exists()), (Some(5), false));
+    assert_eq!(heat_of(&path, 40), 0);
+    holder.write_at(40 * 4096);
+    assert_eq!(heat_of(&path, 40), 64, "a page is 64 slices");
+    run(&["watch", "--count", "2", "--interval", "0.01"], &path).code(0);
+    drop(holder);
+    run(&["verify"], &path).code(0);
+}
+
+/// Returns the number in the cell of a page: the file has fewer pages than a picture has cells.
+fn heat_of(path: &Path, page: usize) -> u64 {
+    let heat = run(&["heatmap", "--json"], path).code(0).json();
+    assert_eq!(heat["cell_bytes"], 4096);
+    heat["cells"][page].as_u64().expect("a number")
+}
+
+/// Counts what changes while it watches, and not what was there before. A look may miss two writes
+/// that cancel out, so the test watches until one has seen a change.
+#[test]
+fn a_heat_map_over_time() {
+    let scratch = scratch();
+    let path = scratch.file("used");
+    let mut holder = Holder::start(&path);
+    loop {
+        let mut command = command();
+        let command = command.args(["heatmap", "--seconds", "1", "--json"]).arg(&path);
+        let mut watcher = command.stdout(std::process::Stdio::piped()).spawn().expect("start");
+        while watcher.try_wait().expect("wait").is_none() {
+            holder.write_at(50 * 4096);
+        }
+        let output = watcher.wait_with_output().expect("its output");
+        let heat: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let cells = heat["cells"].as_array().expect("cells");
+        assert!(cells[0..40].iter().all(|count| *count == 0), "{heat}");
+        if cells[50].as_u64().is_some_and(|count| count > 0) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn pictures() {
+    let scratch = scratch();
+    let path = scratch.file("closed");
+    make(&path, CloseMode::Fast);
+    for (name, begins) in [("a.png", &b"\x89PNG"[..]), ("a.svg", b"<svg "), ("a.txt", b"    0 byt")]
+    {
+        let picture = scratch.file(name);
+        let picture = picture.to_str().expect("a path");
+        run(&["heatmap", "--output", picture], &path).code(0);
+        assert!(std::fs::read(picture).expect("a picture").starts_with(begins), "{name}");
+    }
+    let png = run(&["heatmap", "--form", "png"], &path).code(0);
+    assert_eq!(png.0.stdout, std::fs::read(scratch.file("a.png")).expect("a picture"));
+    let unknown = run(&["heatmap", "-o", "picture.bmp"], &path).code(2);
+    assert!(unknown.err().contains("png, svg and txt"));
+}

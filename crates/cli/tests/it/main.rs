@@ -1,0 +1,8 @@
+//! Tests of the command line: every command, exit code and JSON object, over files in every state.
+
+mod common;
+mod ends;
+mod events;
+mod files;
+mod refusals;
+mod texts;

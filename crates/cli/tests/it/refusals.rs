@@ -1,0 +1,200 @@
+//! Files that an open refuses, and places that refuse a file.
+
+use crate::common::{LEN, Run, assert_known, command, make, run, scratch};
+use atomic_mmap::CloseMode;
+use snapbox::{assert_data_eq, str};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Runs every command that looks, and checks the exit code and the kind.
+#[track_caller]
+fn all_say(path: &Path, code: i32, kind: &str) {
+    for look in [&["inspect"][..], &["verify"], &["repair"], &["repair", "--dry-run", "--discard"]]
+    {
+        let json = run(&[look, &["--json"]].concat(), path).code(code).json();
+        assert_eq!(json["decision"], "refuse", "{look:?}");
+        assert_eq!(json["mismatch"], kind, "{look:?}");
+    }
+    assert_eq!(run(&["verify", "--json"], path).json()["ok"], false);
+    let failed = run(&["settle", "--json"], path).code(code).error();
+    assert_eq!(failed["code"], if code == 3 { "damaged" } else { "mismatch" });
+}
+
+fn answer(arguments: &[&str], path: &Path, answer: &str) -> Run {
+    let mut command = command();
+    let child = command.args(arguments).arg(path).stdin(Stdio::piped());
+    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start");
+    child.stdin.take().expect("its input").write_all(answer.as_bytes()).expect("answer");
+    Run(child.wait_with_output().expect("its output"))
+}
+
+#[test]
+fn a_damaged_reflection_file() {
+    let scratch = scratch();
+    let path = scratch.file("damaged");
+    make(&path, CloseMode::Fast);
+    let reflection = File::options().write(true).open(scratch.reflection()).expect("open");
+    for superblock in [0, 4096] {
+        reflection.write_all_at(&[0xff; 8], superblock + 100).expect("damage");
+    }
+    let before = scratch.contents();
+    all_say(&path, 3, "Corrupt");
+    assert_data_eq!(
+        run(&["repair", "--dry-run"], &path).code(3).out(),
+        str![[r#"
+file          [..]/damaged
+mark          OfThisFile
+found         Corrupt
+decision      refused: Corrupt
+mismatch      Corrupt
+if discarded  the file's bytes as they are; companions are dropped
+if trusted    refused as well
+repaired      no
+
+"#]]
+    );
+    run(&["repair", "--trust", "--yes"], &path).code(3);
+    let refused = answer(&["repair", "--discard"], &path, "");
+    assert!(refused.err().contains("--yes does not ask"), "{}", refused.err());
+    refused.code(3);
+    answer(&["repair", "--discard"], &path, "n\n").code(3);
+    assert_eq!(scratch.contents(), before, "nothing was agreed to");
+    let asked = answer(&["repair", "--discard"], &path, "y\n").code(4);
+    assert!(asked.err().contains("drop the companions"), "{}", asked.err());
+    assert!(asked.out().contains("repaired      yes"), "{}", asked.out());
+    run(&["verify"], &path).code(0);
+    assert_eq!(path.metadata().expect("metadata").len(), LEN);
+}
+
+#[test]
+fn a_foreign_file_in_the_place_of_the_reflection_file() {
+    let scratch = scratch();
+    let path = scratch.file("home");
+    make(&path, CloseMode::Fast);
+    std::fs::write(scratch.reflection(), b"of another program").expect("write");
+    all_say(&path, 6, "Foreign");
+    let repaired = run(&["repair", "--discard", "--yes", "--json"], &path).code(6).json();
+    assert_eq!(repaired["repaired"], false);
+    assert_eq!(std::fs::read(scratch.reflection()).expect("read"), b"of another program");
+}
+
+#[test]
+fn a_home_file_that_was_cut() {
+    let scratch = scratch();
+    let path = scratch.file("cut");
+    make(&path, CloseMode::Fast);
+    File::options().write(true).open(&path).expect("open").set_len(1000).expect("cut");
+    all_say(&path, 3, "HomeTruncated");
+    run(&["repair", "--discard", "--yes"], &path).code(4);
+    assert_eq!(path.metadata().expect("metadata").len(), 1000);
+}
+
+#[test]
+fn a_file_that_was_changed() {
+    let scratch = scratch();
+    let path = scratch.file("changed");
+    make(&path, CloseMode::Fast);
+    let file = File::options().write(true).open(&path).expect("open");
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("set the time");
+    all_say(&path, 6, "HomeChanged");
+    let repaired = run(&["repair", "--trust", "--yes", "--json"], &path).code(4).json();
+    assert_eq!(repaired["repaired"], true);
+    assert_known(&path);
+}
+
+#[test]
+fn a_file_that_was_moved() {
+    let (scratch, other) = (scratch(), scratch());
+    let path = scratch.file("before");
+    make(&path, CloseMode::Fast);
+    let renamed = scratch.file("after");
+    std::fs::rename(&path, &renamed).expect("rename");
+    run(&["verify"], &renamed).code(0);
+    let moved = other.file("after");
+    std::fs::rename(&renamed, &moved).expect("move");
+    all_say(&moved, 6, "ReflectionGone");
+    let here = scratch.path().to_str().expect("a path");
+    run(&["verify", "--reflection-dir", here], &moved).code(0);
+    run(&["settle", "--reflection-dir", here], &moved).code(0);
+    assert_known(&moved);
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Returns a command that runs as another user, if that is possible here.
+fn as_another_user() -> Option<Command> {
+    const USER: u32 = 65_534;
+    if !is_root() {
+        println!("skipped: only root can be another user");
+        return None;
+    }
+    let mut command = command();
+    command.uid(USER).gid(USER);
+    // The program may lie in a folder that is not open to others.
+    let starts = command.arg("--version").stdout(Stdio::null()).status();
+    if !starts.is_ok_and(|status| status.success()) {
+        println!("skipped: another user may not start the program");
+        return None;
+    }
+    let mut command = crate::common::command();
+    command.uid(USER).gid(USER);
+    Some(command)
+}
+
+#[test]
+fn another_user_and_a_folder_that_is_read_only() {
+    let Some(mut command) = as_another_user() else { return };
+    let scratch = scratch();
+    let path = scratch.file("theirs");
+    make(&path, CloseMode::Fast);
+    for (path, mode) in [(scratch.path().to_owned(), 0o555), (path.clone(), 0o444)] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("set the mode");
+    }
+    std::fs::set_permissions(scratch.reflection(), PermissionsExt::from_mode(0o444))
+        .expect("set the mode");
+    let before = scratch.contents();
+    for look in ["inspect", "verify", "stats", "heatmap"] {
+        let mut command = as_another_user().expect("as before");
+        Run(command.arg(look).arg(&path).output().expect("run")).code(0);
+    }
+    let settled = command.arg("settle").arg(&path).output().expect("run");
+    let settled = Run(settled).code(1);
+    assert!(settled.err().contains("write permission"), "{}", settled.err());
+    assert_eq!(scratch.contents(), before);
+}
+
+/// Runs the command in a shell with a disk of 8 KiB. `$0` is the program, `$1` a file, `$2` the
+/// disk. What is left on the disk is printed.
+fn on_a_full_disk(line: &str, path: &Path, disk: &Path) -> Option<Run> {
+    let can = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
+    if !is_root() || !can.is_ok_and(|status| status.success()) {
+        println!("skipped: only root can mount");
+        return None;
+    }
+    let mount = r#"mount -t tmpfs -o size=8k none "$2" || exit 99;"#;
+    let script = format!(r#"{mount} {line}; code=$?; ls -A "$2"; exit $code"#);
+    let mut unshare = Command::new("unshare");
+    unshare.args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_atomic-mmap")]);
+    Some(Run(unshare.args([path, disk]).output().expect("run")))
+}
+
+#[test]
+fn a_full_disk() {
+    let scratch = scratch();
+    let path = scratch.file("home");
+    make(&path, CloseMode::Fast);
+    let full = scratch.file("full");
+    std::fs::create_dir(&full).expect("a folder");
+    let copy = on_a_full_disk(r#""$0" cp --json "$1" "$2/copy""#, &path, &full);
+    let Some(copied) = copy else { return };
+    assert_eq!(copied.code(1).error()["code"], "no-space");
+    let bench = on_a_full_disk(r#""$0" -v bench "$2""#, &path, &full).expect("as before").code(1);
+    assert!(bench.err().contains("WARN atomic_mmap: no space"), "{}", bench.err());
+    assert_eq!(bench.out(), "", "nothing is left");
+}

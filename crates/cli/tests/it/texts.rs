@@ -1,0 +1,93 @@
+//! Texts: help, completions, man pages, colours, and the commands that look at a folder.
+
+use crate::common::{Run, command, run, scratch};
+
+/// The commands, as `--help` lists them.
+const COMMANDS: [&str; 12] = [
+    "inspect",
+    "verify",
+    "settle",
+    "repair",
+    "stats",
+    "heatmap",
+    "watch",
+    "cp",
+    "doctor",
+    "bench",
+    "completions",
+    "man",
+];
+
+#[test]
+fn help_texts() {
+    // SNAPSHOTS=overwrite writes them anew.
+    for (arguments, text) in [
+        (&["--help"][..], snapbox::file!["texts/help.txt"]),
+        (&["repair", "--help"], snapbox::file!["texts/repair.txt"]),
+        (&["heatmap", "--help"], snapbox::file!["texts/heatmap.txt"]),
+    ] {
+        let said = Run(command().args(arguments).output().expect("run")).code(0).out();
+        snapbox::assert_data_eq!(said, text);
+    }
+    let nothing = Run(command().output().expect("run")).code(2);
+    assert!(nothing.err().contains("Usage: atomic-mmap"), "{}", nothing.err());
+}
+
+#[test]
+fn colours_follow_the_variables() {
+    let help = |variables: &[(&str, &str)]| {
+        let mut command = command();
+        command.arg("--help").envs(variables.iter().copied());
+        Run(command.output().expect("run")).code(0).out()
+    };
+    assert!(help(&[("CLICOLOR_FORCE", "1")]).contains('\x1b'));
+    assert!(!help(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]).contains('\x1b'));
+    assert!(!help(&[]).contains('\x1b'), "a pipe is no terminal");
+}
+
+#[test]
+fn completions_and_man_pages_name_every_command() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let text = Run(command().args(["completions", shell]).output().expect("run")).code(0).out();
+        for name in COMMANDS {
+            assert!(text.contains(name), "{shell}: {name}");
+        }
+    }
+    let scratch = scratch();
+    run(&["man"], scratch.path()).code(0);
+    let names = scratch.names();
+    for name in COMMANDS {
+        assert!(names.contains(&format!("atomic-mmap-{name}.1")), "{name}: {names:?}");
+    }
+    let page = Run(command().arg("man").output().expect("run")).code(0).out();
+    assert!(page.starts_with(".ie") && page.contains("130"), "{page}");
+}
+
+#[test]
+fn doctor_says_what_the_library_says() {
+    let scratch = scratch();
+    let said = run(&["doctor", "--json"], scratch.path()).code(0).json();
+    let file = crate::common::options().open(scratch.file("asked")).expect("open");
+    assert_eq!(said["medium"], file.medium().to_string());
+    assert_eq!(said["map_sync"], false);
+    for name in ["o_direct", "xattr", "membarrier", "boot_id"] {
+        assert!(said[name].is_boolean(), "{name}: {said}");
+    }
+    drop(file);
+    assert_eq!(scratch.names(), ["asked"], "its scratch folder is gone");
+    let forced =
+        run(&["doctor", "--json", "--medium", "page-cache"], scratch.path()).code(0).json();
+    assert_eq!(forced["sync_survives"], "power-loss");
+    run(&["doctor"], &scratch.file("none")).code(1);
+}
+
+#[test]
+fn bench_measures_and_leaves_nothing() {
+    let scratch = scratch();
+    let said = run(&["bench", "--json", "--seconds", "0.01"], scratch.path()).code(0).json();
+    for name in ["write_64", "write_4096", "write_64_and_sync", "write_4096_and_sync"] {
+        assert!(said[name].as_f64().is_some_and(|rate| rate > 0.0), "{name}: {said}");
+    }
+    assert!(said["stats"]["bytes_asked"].as_u64().is_some_and(|bytes| bytes > 0), "{said}");
+    assert_eq!(scratch.names(), [] as [&str; 0]);
+}

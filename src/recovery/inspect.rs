@@ -1,0 +1,165 @@
+//! A look at a pair that changes nothing: what opening would find, and what it would do.
+//!
+//! Invariant: nothing here writes, waits, or keeps a lock. Findings and decision come from the code
+//! that opening uses. May import `context`, `probe`, `pair`, `engine` and below.
+
+use super::pair::{self, Decision};
+use super::probe::Probe;
+use super::{Located, lanes};
+use crate::bitmap::Validity;
+use crate::config::OnMismatch;
+use crate::config::options::Options;
+use crate::error::{Error, Result};
+use crate::format::{layout, le_word};
+use crate::platform::{File, FileId, Platform};
+use crate::units::{PAGE, PAGES_PER_REGION, SUPERCHUNK, WORD};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The findings about a file and its companions, and what opening would do: see
+/// [`Options::inspect`](crate::Options::inspect).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// The home file, with all links resolved.
+    pub home: PathBuf,
+    /// Its length on the disk, in bytes.
+    pub home_len: u64,
+    /// `true` if the file is open for writing, here or in another process. Then there is no
+    /// decision, and the other findings may be of different moments.
+    pub is_open: bool,
+    /// What the home file's attribute says: the first column of the pair table.
+    pub mark: String,
+    /// The reflection file that was found, and its state: the second column.
+    pub found: String,
+    /// What opening would do.
+    pub decision: Option<Decision>,
+    /// What opening would do with [`OnMismatch::Discard`].
+    pub if_discarded: Option<Decision>,
+    /// What opening would do with [`OnMismatch::Trust`].
+    pub if_trusted: Option<Decision>,
+    /// The reflection file, if there is one that counts or may count.
+    pub reflection: Option<PathBuf>,
+    /// The journal beside it, if there is one.
+    pub journal: Option<PathBuf>,
+    /// The identifier of the pair.
+    pub uuid: Option<String>,
+    /// How many times the pair was opened or closed.
+    pub session: Option<u64>,
+    /// The length that a handle would have, in bytes, as far as the findings tell.
+    pub len: u64,
+    /// The number of lanes with log records that recovery would apply.
+    pub lanes: usize,
+    words: Option<(Platform, Arc<File>)>,
+}
+
+impl Inspection {
+    fn of(
+        located: &Located<'_>,
+        look: Probe,
+        entries: Vec<lanes::Findings>,
+        is_open: bool,
+    ) -> Self {
+        let (opening, stat) = (&located.opening, &located.stat);
+        let decide = |wish| (!is_open).then(|| pair::decide(look.mark, look.found, wish));
+        let exists = |path: &Path| path.exists().then(|| path.to_owned());
+        let decision = decide(OnMismatch::Refuse);
+        let superblock = look.superblock.as_ref();
+        let has_pair = superblock.is_some();
+        let len = match (&look.journal, decision) {
+            (Some(journal), Some(Decision::GoBack | Decision::Settle)) => journal.len(),
+            _ if has_pair => look.lengths.len,
+            _ => stat.len,
+        };
+        let applies = |of: &lanes::Actions| {
+            !(of.take_back.is_empty() && of.logged_flips.is_empty() && of.redo.is_empty())
+                || of.len.is_some()
+        };
+        Inspection {
+            home: opening.path.to_owned(),
+            home_len: stat.len,
+            is_open,
+            mark: format!("{:?}", look.mark),
+            found: format!("{:?}", look.found),
+            decision,
+            if_discarded: decide(OnMismatch::Discard),
+            if_trusted: decide(OnMismatch::Trust),
+            reflection: exists(look.companions.reflection.path()),
+            journal: exists(look.companions.journal().path()).filter(|_| has_pair),
+            uuid: superblock
+                .map(|superblock| format!("{:032x}", u128::from_be_bytes(superblock.uuid))),
+            session: superblock.map(|superblock| superblock.session),
+            len,
+            lanes: entries.into_iter().map(lanes::decide).filter(applies).count(),
+            words: look.file.map(|file| (opening.platform.clone(), Arc::new(file))),
+        }
+    }
+
+    /// Calls `visit` for each page of 4 KiB that has bytes in the reflection file. Its arguments
+    /// are the page's offset, and a bit for each of the page's 64 slices of 64 bytes. Reads the
+    /// words as they are now, also those of an open file. Where opening goes back to a durable
+    /// point, it changes them.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let path = dir.path().join("state.dat");
+    /// use atomic_mmap::AtomicMappedFile;
+    ///
+    /// let f = AtomicMappedFile::create(&path, 1 << 20)?;
+    /// f.write_at(&[1; 200], 8192)?;
+    /// let mut slices = 0;
+    /// let look = AtomicMappedFile::options().inspect(&path)?;
+    /// look.each_reflected_page(|_offset, bits| slices += bits.count_ones())?;
+    /// assert!(look.is_open && slices <= 4);
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Io`], also if the reflection file was cut off.
+    pub fn each_reflected_page(&self, mut visit: impl FnMut(u64, u64)) -> Result<()> {
+        let Some((platform, file)) = &self.words else { return Ok(()) };
+        let path = self.reflection.as_deref().unwrap_or(&self.home);
+        let read = |bytes: &mut [u8], at| {
+            let read = platform.read_at(file, FileId::Reflection, bytes, at);
+            read.map_err(|e| Error::io_at("read words", path, at, e))
+        };
+        let mut regions = vec![0; layout::REGION_WORDS_LEN as usize];
+        let mut slices = vec![0; SUPERCHUNK / PAGE * WORD];
+        for n in 0..self.len.div_ceil(SUPERCHUNK as u64) {
+            read(&mut regions, layout::region_words(n as usize))?;
+            read(&mut slices, layout::superchunk(n as usize))?;
+            for (page, word) in slices.chunks_exact(WORD).enumerate() {
+                let region = &regions[page / PAGES_PER_REGION * WORD..][..WORD];
+                let bit = le_word(region) >> (page % PAGES_PER_REGION) & 1 == 1;
+                let Validity(there) = Validity::new(le_word(word), bit);
+                if there != 0 {
+                    visit(n * SUPERCHUNK as u64 + (page * PAGE) as u64, there);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Looks at the pair of `path`, without an effect on any file. Holds no lock meanwhile: an opening
+/// for writing would be refused.
+pub(crate) fn inspect(platform: Platform, options: &Options, path: &Path) -> Result<Inspection> {
+    let name = platform.name(path).map_err(|e| Error::of_opening(path, e))?;
+    let located = Located::find_unlocked(&platform, options, path, &name)?;
+    let (opening, home) = (&located.opening, &located.home.file);
+    let is_open = || {
+        let locked = opening.try_lock_to_read(home).and_then(|locked| {
+            if locked { platform.unlock(home).map(|()| true) } else { Ok(false) }
+        });
+        locked.map(|locked| !locked).map_err(opening.io("lock", opening.path))
+    };
+    let was_open = is_open()?;
+    let (look, entries) = if was_open {
+        (opening.look(home, &located.stat)?, None)
+    } else {
+        let (look, _, entries) = located.findings()?;
+        (look, entries)
+    };
+    let is_open = was_open || is_open()?;
+    Ok(Inspection::of(&located, look, entries.unwrap_or_default(), is_open))
+}
