@@ -252,7 +252,9 @@ impl Pair {
                     *state = open(&self.path.lock(), !is_read_only)?;
                 }
                 State::Closed => {
-                    log::line("a call on a file that the end of the process has closed");
+                    log::line(
+                        "a call on a file that exit has closed, or that a rename has replaced",
+                    );
                     return Err(Errno::IO);
                 }
             }

@@ -105,6 +105,7 @@ real! {
     fn execvpe(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int;
     fn fexecve(fd: c_int, args: *const *const c_char, env: *const *const c_char) -> c_int;
     fn _exit(code: c_int) -> c_int;
+    fn fopen64(name: *const c_char, mode: *const c_char) -> *mut FILE;
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
     fn fclose(stream: *mut FILE) -> c_int;

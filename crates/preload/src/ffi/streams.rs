@@ -157,6 +157,9 @@ unsafe fn open_stream(name: *const c_char, mode: *const c_char) -> *mut FILE {
     process::prepare();
     // SAFETY: as the caller promises.
     unsafe {
+        if !settings::is_on() || inside::is_inside() {
+            return real::fopen64(name, mode);
+        }
         let Some(flags) = flags(CStr::from_ptr(mode)) else { return refuse(Errno::INVALID) };
         let fd = open::open_at(AT_FDCWD, name, flags, 0o666);
         if fd < 0 {
