@@ -12,16 +12,19 @@
 //! | `measure` | times in turns, and ratios |
 //! | `figures` | the papers' experiments, repeated with all contenders |
 //! | `practical` | practical tasks, against the usual ways to do them |
+//! | `fio` | unmodified fio on `crates/preload`, against the kernel |
 //! | `ratios` | the goals, and their measurements |
 //! | `alone` | one operation, for a profiler |
 //! | `scratch` | the folders of the files |
 //!
 //! Imports go downwards in this order, from the bottom up: `scratch`, `offsets`, `memory`,
-//! `subject`; `ours`, `baselines`, `peers`; `measure`; `ratios`, `figures`; `practical`, `alone`.
+//! `subject`; `ours`, `baselines`, `peers`; `measure`; `ratios`, `figures`; `practical`, `fio`,
+//! `alone`.
 
 pub mod alone;
 pub mod baselines;
 pub mod figures;
+pub mod fio;
 pub mod measure;
 pub mod memory;
 pub mod offsets;

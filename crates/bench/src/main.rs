@@ -17,6 +17,9 @@ usage: cargo run --release -p bench -- <what> [options]
   practical          measures small files, documents, an index and a log against the usual ways to do
                      them, prints a table, and writes target/bench/practical.json
 
+  fio                measures unmodified fio under crates/preload against the kernel's file system, prints a table,
+                     and writes target/bench/fio.json. Skipped where fio is not installed
+
   figures            the papers' figures, with all contenders in them: target/bench/figures/index.html. SQLite, LMDB
                      and redb are there with --features peers, PMDK where libpmemobj is installed
   alone WHAT         one operation over and over, for a profiler: write, read, transact (of eight), limit
@@ -95,6 +98,12 @@ fn run() -> io::Result<ExitCode> {
         Some("practical") => {
             let path = out.join("practical.json");
             bench::practical::measure(&options, &path)?;
+            println!("\n{}", path.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        Some("fio") => {
+            let path = out.join("fio.json");
+            bench::fio::measure(&options, &path)?;
             println!("\n{}", path.display());
             Ok(ExitCode::SUCCESS)
         }

@@ -28,7 +28,7 @@ impl std::fmt::Display for Goal {
     }
 }
 
-/// The names in `ratios.json` and `practical.json`, with their meanings and goals.
+/// The names in `ratios.json`, `practical.json` and `fio.json`, with their meanings and goals.
 pub const GOALS: &[(&str, Goal, &str)] = &[
     ("write_64B_vs_one_drain", Goal::AtMost(1.35), "64 bytes, random, to copy and one drain"),
     ("write_256B_vs_two_drains", Goal::AtMost(1.15), "256 bytes, to copy and two drains"),
@@ -65,6 +65,11 @@ pub const GOALS: &[(&str, Goal, &str)] = &[
     ("worst_mix_vs_baselines", Goal::AtLeast(1.0), "the same with 20, 50 and 80 % reads"),
     ("open_after_crash_100GiB_vs_clean", Goal::AtMost(1.1), "opening a sparse file of 100 GiB"),
     ("dram_bytes_per_touched_byte", Goal::AtMost(0.01), "memory of the process for bytes written"),
+    // Unmodified fio under the preload, in `fio.json`.
+    ("fio_1KiB_vs_kernel", Goal::AtLeast(2.0), "1 KiB and fsync, on memory, to the kernel"),
+    ("fio_4KiB_vs_kernel", Goal::AtLeast(2.0), "4 KiB and fsync, on memory"),
+    ("fio_disk_1KiB_vs_kernel", Goal::AtLeast(1.0), "1 KiB and fsync, on a disk"),
+    ("fio_disk_4KiB_vs_kernel", Goal::AtLeast(1.0), "4 KiB and fsync, on a disk"),
     // Practical tasks, in `practical.json`.
     ("small_file_disk_bytes", Goal::AtMost(204_800.0), "of 4 KiB of state, with its companions"),
     ("replace_400B_vs_rename", Goal::AtMost(0.8), "a document replaced, durably"),

@@ -1,0 +1,280 @@
+//! An open file description: what descriptors that were made by `dup` share.
+//!
+//! Invariants:
+//! - A write is one operation of the file, at any length, and so is a read.
+//! - The offset is locked during a call that moves it, as the kernel does.
+//!
+//! May import: `errno`, `log`, `pair`.
+
+use crate::errno::{Errno, Result};
+use crate::log;
+use crate::pair::{self, Pair};
+use atomic_mmap::{AtomicMappedFile, Error};
+use parking_lot::Mutex;
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Most bytes of a read or write, as in the kernel.
+pub(crate) const MOST: usize = 0x7fff_f000;
+
+/// The flags that `fcntl` can change, as far as they concern this library.
+const CHANGEABLE: c_int = libc::O_APPEND;
+
+/// What a call wants besides the description's flags.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wanted {
+    pub append: bool,
+    pub no_append: bool,
+    pub sync: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Description {
+    /// The file, or the reason why each call fails.
+    pair: Result<Arc<Pair>>,
+    flags: AtomicI32,
+    offset: Mutex<u64>,
+    generation: u64,
+}
+
+impl Description {
+    pub fn new(pair: Result<Arc<Pair>>, flags: c_int, offset: u64) -> Self {
+        let generation = pair::generation();
+        Description { pair, flags: AtomicI32::new(flags), offset: Mutex::new(offset), generation }
+    }
+
+    /// Ends the use of the file. The file closes with its last description.
+    pub fn close(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let pair = std::mem::replace(&mut self.pair, Err(Errno::IO));
+        if self.is_inherited() {
+            // A child of `fork` must not take the locks of its parent's pair.
+            std::mem::forget(pair);
+            return Ok(());
+        }
+        pair.map_or(Ok(()), |pair| pair.release())
+    }
+
+    fn is_inherited(&self) -> bool {
+        self.generation != pair::generation()
+    }
+
+    fn pair(&self) -> Result<&Pair> {
+        if self.is_inherited() {
+            log::line("a descriptor that was inherited by fork: the child opens the file anew");
+            return Err(Errno::IO);
+        }
+        self.pair.as_deref().map_err(|errno| *errno)
+    }
+
+    fn with<R>(&self, body: impl FnOnce(&AtomicMappedFile) -> atomic_mmap::Result<R>) -> Result<R> {
+        self.pair()?.with(body)
+    }
+
+    fn flags(&self) -> c_int {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// Takes over the flags that `F_SETFL` changes.
+    pub fn set_flags(&self, flags: c_int) {
+        self.flags.store(self.flags() & !CHANGEABLE | flags & CHANGEABLE, Ordering::Relaxed);
+    }
+
+    fn check_readable(&self) -> Result<()> {
+        if self.flags() & libc::O_ACCMODE == libc::O_WRONLY {
+            Err(Errno::BAD_DESCRIPTOR)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Returns `true` if the description may write.
+    pub fn is_writable(&self) -> bool {
+        self.flags() & libc::O_ACCMODE != libc::O_RDONLY
+    }
+
+    /// Reads into `buffers`, at `at` or at the offset. Returns the number of bytes.
+    pub fn read(&self, buffers: &mut [&mut [u8]], at: Option<u64>) -> Result<usize> {
+        self.check_readable()?;
+        let pair = self.pair()?;
+        if let Some(at) = at {
+            return pair.with(|file| read_at(file, buffers, at));
+        }
+        let mut offset = self.offset.lock();
+        let count = pair.with(|file| read_at(file, buffers, *offset))?;
+        *offset += count as u64;
+        Ok(count)
+    }
+
+    /// Writes `parts`, one after the other, at `at` or at the offset, as one operation. Returns the
+    /// number of bytes.
+    pub fn write(&self, parts: &[&[u8]], at: Option<u64>, wanted: Wanted) -> Result<usize> {
+        if !self.is_writable() {
+            return Err(Errno::BAD_DESCRIPTOR);
+        }
+        let flags = self.flags();
+        let appends = (flags & libc::O_APPEND != 0 || wanted.append) && !wanted.no_append;
+        let syncs = wanted.sync || flags & (libc::O_SYNC | libc::O_DSYNC) != 0;
+        let pair = self.pair()?;
+        let count = parts.iter().map(|part| part.len()).sum();
+        if let Some(at) = at {
+            pair.with(|file| write_at(file, parts, (!appends).then_some(at)))?;
+        } else {
+            let mut offset = self.offset.lock();
+            let start = pair.with(|file| write_at(file, parts, (!appends).then_some(*offset)))?;
+            *offset = start + count as u64;
+        }
+        if syncs {
+            pair.with(AtomicMappedFile::sync)?;
+        }
+        Ok(count)
+    }
+
+    /// Makes a durable point.
+    pub fn sync(&self) -> Result<()> {
+        self.with(|file| match file.sync() {
+            Err(Error::ReadOnly { .. }) => Ok(0), // nothing to make durable
+            made => made,
+        })
+        .map(drop)
+    }
+
+    pub fn len(&self) -> Result<u64> {
+        self.with(|file| Ok(file.len()))
+    }
+
+    /// Returns the offset, if an exec may hand the descriptor on: the file is plain now. A child of
+    /// `fork` asks as well, so nothing is waited for.
+    pub fn offset_for_exec(&self) -> Option<u64> {
+        self.pair.as_ref().ok().filter(|pair| pair.is_resting())?;
+        self.offset.try_lock().map(|offset| *offset)
+    }
+
+    /// Moves the offset, and returns it.
+    pub fn seek(&self, by: i64, whence: c_int) -> Result<u64> {
+        let len = self.len()?;
+        let mut offset = self.offset.lock();
+        let from_data = |at: i64, to: u64| {
+            let is_within = u64::try_from(at).is_ok_and(|at| at < len);
+            if is_within { Ok(to) } else { Err(Errno(libc::ENXIO)) }
+        };
+        let to = match whence {
+            libc::SEEK_SET => Some(by),
+            libc::SEEK_CUR => i64::try_from(*offset).ok().and_then(|at| at.checked_add(by)),
+            libc::SEEK_END => i64::try_from(len).ok().and_then(|at| at.checked_add(by)),
+            libc::SEEK_DATA => Some(from_data(by, by as u64)? as i64),
+            libc::SEEK_HOLE => Some(from_data(by, len)? as i64),
+            _ => None,
+        };
+        *offset = to.and_then(|to| u64::try_from(to).ok()).ok_or(Errno::INVALID)?;
+        Ok(*offset)
+    }
+
+    /// Gives the file another length.
+    pub fn set_len(&self, len: i64) -> Result<()> {
+        let len = u64::try_from(len).map_err(|_| Errno::INVALID)?;
+        if !self.is_writable() {
+            return Err(Errno::INVALID);
+        }
+        self.with(|file| if file.len() == len { Ok(()) } else { file.set_len(len) })
+    }
+
+    /// Makes the file at least `offset + len` bytes long.
+    pub fn reserve(&self, offset: i64, len: i64) -> Result<()> {
+        let (offset, len) = (u64::try_from(offset), u64::try_from(len));
+        let (Ok(offset), Ok(len @ 1..)) = (offset, len) else { return Err(Errno::INVALID) };
+        let end = offset.checked_add(len).ok_or(Errno(libc::EFBIG))?;
+        if !self.is_writable() {
+            return Err(Errno::BAD_DESCRIPTOR);
+        }
+        self.with(|file| file.transact(|tx| if tx.len()? < end { tx.set_len(end) } else { Ok(()) }))
+    }
+
+    /// Returns `count` bytes at `offset`, or as many as the file has: one state of it.
+    pub fn copy(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        self.check_readable().map_err(|_| Errno(libc::EACCES))?;
+        self.with(|file| read_at(file, &mut [to], offset))
+    }
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        let _logged = self.end();
+    }
+}
+
+/// Reads up to the end of the file.
+fn read_at(
+    file: &AtomicMappedFile,
+    buffers: &mut [&mut [u8]],
+    at: u64,
+) -> atomic_mmap::Result<usize> {
+    let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+    loop {
+        let left = file.len().saturating_sub(at);
+        let count = wanted.min(usize::try_from(left).unwrap_or(usize::MAX));
+        if count == 0 {
+            return Ok(0);
+        }
+        let read = match &mut *buffers {
+            [buffer] => file.read_at(&mut buffer[..count], at),
+            several => {
+                let mut bytes = vec![0; count]; // one read is one state
+                file.read_at(&mut bytes, at).map(|()| scatter(&bytes, several))
+            }
+        };
+        match read {
+            // Another thread has made the file shorter.
+            Err(Error::PastEnd { .. }) => {}
+            read => return read.map(|()| count),
+        }
+    }
+}
+
+fn scatter(mut bytes: &[u8], buffers: &mut [&mut [u8]]) {
+    for buffer in buffers {
+        let (these, rest) = bytes.split_at(bytes.len().min(buffer.len()));
+        buffer[..these.len()].copy_from_slice(these);
+        bytes = rest;
+    }
+}
+
+/// Writes at `at`, or at the end of the file. Returns the place.
+fn write_at(file: &AtomicMappedFile, parts: &[&[u8]], at: Option<u64>) -> atomic_mmap::Result<u64> {
+    let count: u64 = parts.iter().map(|part| part.len() as u64).sum();
+    if count == 0 {
+        return Ok(at.unwrap_or_else(|| file.len()));
+    }
+    let placed = |start: u64| {
+        parts.iter().scan(start, |at, part| {
+            let this = (*at, *part);
+            *at += part.len() as u64;
+            Some(this)
+        })
+    };
+    if let Some(at) = at {
+        let written = match parts {
+            [part] => file.write_at(part, at),
+            _ => file.write_many(&placed(at).collect::<Vec<_>>()),
+        };
+        if !written.as_ref().is_err_and(pair::is_past_end) {
+            return written.map(|()| at);
+        }
+    }
+    // Length and bytes are one operation.
+    file.transact(|tx| {
+        let len = tx.len()?;
+        let start = at.unwrap_or(len);
+        if start + count > len {
+            tx.set_len(start + count)?;
+        }
+        for (at, part) in placed(start) {
+            tx.write_at(part, at)?;
+        }
+        Ok(start)
+    })
+}

@@ -1,0 +1,72 @@
+//! The numbers of errors that programs get.
+//!
+//! May import: `log`.
+
+use crate::log;
+use atomic_mmap::Error;
+use std::ffi::c_int;
+
+/// A number of the system, as `errno`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Errno(pub c_int);
+
+pub(crate) type Result<T> = std::result::Result<T, Errno>;
+
+impl Errno {
+    pub const BAD_DESCRIPTOR: Errno = Errno(libc::EBADF);
+    pub const INVALID: Errno = Errno(libc::EINVAL);
+    pub const IO: Errno = Errno(libc::EIO);
+    pub const UNSUPPORTED: Errno = Errno(libc::EOPNOTSUPP);
+
+    /// Returns the number of an error of atomic-mmap, and notes its message in the log.
+    pub fn of(error: &Error) -> Errno {
+        log::line(&error.to_string());
+        Errno(number(error))
+    }
+}
+
+fn number(error: &Error) -> c_int {
+    match error {
+        Error::NoSpace { source, .. } => source.raw_os_error().unwrap_or(libc::ENOSPC),
+        Error::TooLarge { .. } | Error::TooLong { .. } => libc::EFBIG,
+        Error::ReadOnly { .. } => libc::EROFS,
+        Error::Busy { .. } | Error::Pinned { .. } => libc::EBUSY,
+        Error::NoAddressSpace { .. } => libc::ENOMEM,
+        Error::UnsupportedFileSystem { .. } | Error::UnsupportedMedium { .. } => libc::EOPNOTSUPP,
+        Error::Untrusted { .. } => libc::EPERM,
+        Error::MountedAlone { .. } => libc::EXDEV,
+        Error::Mismatch { .. } => libc::EUCLEAN,
+        Error::Io { source, .. }
+        | Error::NoThread { source, .. }
+        | Error::NotWritable { source, .. }
+        | Error::FolderNotWritable { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        _ => libc::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    #[test]
+    fn programs_get_numbers_that_they_can_act_on() {
+        let path = PathBuf::from("/f");
+        let source = || std::io::Error::from_raw_os_error(libc::EDQUOT).into();
+        let cause = String::new();
+        let cases = [
+            (
+                Error::NoSpace { path: path.clone(), offset: 0, len: 1, source: source() },
+                libc::EDQUOT,
+            ),
+            (Error::TooLarge { path: path.clone(), needed: 2, limit: 1 }, libc::EFBIG),
+            (Error::Busy { path: path.clone(), in_this_process: false }, libc::EBUSY),
+            (Error::NotWritable { path: path.clone(), source: source() }, libc::EDQUOT),
+            (Error::Forked { path: path.clone() }, libc::EIO),
+            (Error::Poisoned { path, cause }, libc::EIO),
+        ];
+        for (error, expected) in cases {
+            assert_eq!(number(&error), expected, "{error}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! `close`, `dup`, `fcntl`, `ioctl`, `flock`.
+//!
+//! A child of `vfork` shares the memory of its parent, but not its descriptors. There the table
+//! stays as it is.
+
+use super::data::by_descriptor;
+use super::served;
+use super::{failed, open, process, real, streams};
+use crate::description::Description;
+use crate::errno::{Errno, Result};
+use crate::{inside, log, table};
+use libc::{c_int, c_uint, c_ulong};
+use std::sync::Arc;
+
+/// Ends the use of a description, with the error of a close if it was the last.
+fn end(of: Option<Arc<Description>>) -> Result<()> {
+    of.and_then(Arc::into_inner).map_or(Ok(()), Description::close)
+}
+
+/// Returns `true` if the library decides about the descriptor.
+#[inline]
+fn is_ours(fd: c_int) -> bool {
+    (table::is_chosen(fd) || table::is_private(fd)) && !process::is_vfork_child()
+}
+
+/// Returns `true` if the program may not close or replace the descriptor.
+fn is_reserved(fd: c_int) -> bool {
+    table::is_private(fd) && !inside::is_inside() && !process::is_vfork_child()
+}
+
+/// Closes a descriptor that is in the table.
+fn close_ours(fd: c_int) -> c_int {
+    if is_reserved(fd) {
+        return failed(Errno::BAD_DESCRIPTOR);
+    }
+    let of = table::take(fd);
+    table::set_private(fd, false);
+    // SAFETY: the call has no pointers.
+    let closed = unsafe { real::close(fd) };
+    streams::follow(fd);
+    match super::caught(|| end(of)) {
+        Ok(()) => closed,
+        Err(errno) => failed(errno),
+    }
+}
+
+/// Takes a descriptor out that glibc has closed by itself.
+pub(super) fn forget(fd: c_int) {
+    let _logged = super::caught(|| end(table::take(fd)));
+}
+
+/// Makes `to` a descriptor of the same description as `fd`.
+fn duplicate_to(fd: c_int, to: c_int, is_kept: bool) -> c_int {
+    let Some(of) = table::share(fd) else { return failed(Errno::BAD_DESCRIPTOR) };
+    if to < 0 || to as usize >= table::LIMIT {
+        return failed(Errno::BAD_DESCRIPTOR);
+    }
+    if is_reserved(to) {
+        log::line("dup2 to a descriptor of the library: EBUSY");
+        return failed(Errno(libc::EBUSY));
+    }
+    let before = table::take(to);
+    // SAFETY: the call has no pointers.
+    let made = unsafe { real::dup3(fd, to, libc::O_CLOEXEC) };
+    if made >= 0 {
+        open::enter(made, of, is_kept);
+    }
+    let _logged = super::caught(|| end(before));
+    made
+}
+
+/// Makes `fd` a descriptor of a file that is not chosen, where `to` may be in the table.
+fn replace(to: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
+    if !is_ours(to) {
+        return duplicate();
+    }
+    if is_reserved(to) {
+        log::line("dup2 to a descriptor of the library: EBUSY");
+        return failed(Errno(libc::EBUSY));
+    }
+    let before = table::take(to);
+    let made = duplicate();
+    streams::follow(to);
+    let _logged = super::caught(|| end(before));
+    made
+}
+
+/// Makes a new descriptor from `first` on.
+fn duplicate(fd: c_int, first: usize, is_kept: bool) -> c_int {
+    let Some(of) = table::share(fd) else { return failed(Errno::BAD_DESCRIPTOR) };
+    // SAFETY: the call has no pointers.
+    let made = unsafe { real::fcntl64(fd, libc::F_DUPFD_CLOEXEC, first) };
+    if made >= 0 && made as usize >= table::LIMIT {
+        // SAFETY: as above.
+        unsafe { real::close(made) };
+        return failed(Errno(libc::EMFILE));
+    }
+    if made >= 0 {
+        open::enter(made, of, is_kept);
+    }
+    made
+}
+
+fn is_own(fd: c_int) -> bool {
+    table::is_chosen(fd) && !process::is_vfork_child()
+}
+
+/// `fcntl` on any descriptor.
+///
+/// # Safety
+/// As for `fcntl`.
+unsafe fn control(fd: c_int, command: c_int, argument: usize) -> c_int {
+    if is_own(fd) {
+        return control_own(fd, command, argument);
+    }
+    // SAFETY: as the caller promises.
+    let done = unsafe { real::fcntl64(fd, command, argument) };
+    let is_dup = command == libc::F_DUPFD_CLOEXEC && inside::is_inside();
+    if is_dup { open::hide(done) } else { done }
+}
+
+/// `fcntl` on a chosen descriptor.
+fn control_own(fd: c_int, command: c_int, argument: usize) -> c_int {
+    match command {
+        libc::F_DUPFD => duplicate(fd, argument, true),
+        libc::F_DUPFD_CLOEXEC => duplicate(fd, argument, false),
+        libc::F_GETFD => c_int::from(!table::is_kept(fd)),
+        libc::F_SETFD => {
+            table::keep(fd, argument & libc::FD_CLOEXEC as usize == 0);
+            0
+        }
+        // SAFETY: as the caller of `fcntl` promises.
+        _ => unsafe {
+            let done = real::fcntl64(fd, command, argument);
+            if let (libc::F_SETFL, 0, Some(of)) = (command, done, table::share(fd)) {
+                of.set_flags(argument as c_int);
+            }
+            done
+        },
+    }
+}
+
+// Requests of `ioctl` that the home file would answer wrongly: which blocks it has, and clones.
+const CLONES: [c_ulong; 3] = [libc::FICLONE, libc::FICLONERANGE, 0xc018_9436];
+const EXTENTS: [c_ulong; 2] = [0xc020_660b, 1];
+
+hook! {
+    fn close(fd: c_int) -> c_int {
+        if is_ours(fd) { close_ours(fd) } else { real::close(fd) }
+    }
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        if process::is_vfork_child() { real::close_range(first, last, flags) } else { close_between(first, last, flags) }
+    }
+    fn closefrom(first: c_int) -> () {
+        close_range(first.max(0) as c_uint, c_uint::MAX, 0);
+    }
+    fn dup(fd: c_int) -> c_int {
+        if is_own(fd) { duplicate(fd, 0, true) } else { real::dup(fd) }
+    }
+    fn dup2(fd: c_int, to: c_int) -> c_int {
+        if is_own(fd) {
+            if fd == to { to } else { duplicate_to(fd, to, true) }
+        } else if fd == to {
+            real::dup2(fd, to)
+        } else {
+            replace(to, || real::dup2(fd, to))
+        }
+    }
+    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+        if is_own(fd) && fd != to && flags & !libc::O_CLOEXEC == 0 {
+            duplicate_to(fd, to, flags & libc::O_CLOEXEC == 0)
+        } else if fd == to {
+            real::dup3(fd, to, flags)
+        } else {
+            replace(to, || real::dup3(fd, to, flags))
+        }
+    }
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int { control(fd, command, argument) }
+    fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int { control(fd, command, argument) }
+    fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+        let clones_from = request == libc::FICLONE && table::is_chosen(argument as c_int);
+        if !is_own(fd) && !clones_from {
+            return real::ioctl(fd, request, argument);
+        }
+        if CLONES.contains(&request) || EXTENTS.contains(&request) {
+            log::line("ioctl that clones or maps blocks is refused: EOPNOTSUPP");
+            return failed(Errno::UNSUPPORTED);
+        }
+        match request {
+            libc::FIOCLEX => control_own(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize),
+            libc::FIONCLEX => control_own(fd, libc::F_SETFD, 0),
+            _ => real::ioctl(fd, request, argument),
+        }
+    }
+}
+
+// The engine holds the lock of the home file for as long as it is open.
+by_descriptor! {
+    fn flock(fd: c_int, operation: c_int) -> c_int = flock, |_of| {
+        log::line("flock is refused, since atomic-mmap holds that lock: ENOLCK");
+        Err(Errno(libc::ENOLCK))
+    };
+}
+
+/// Closes the descriptors of a range: those of the table one by one, and those of the library not
+/// at all.
+fn close_between(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const CLOEXEC: c_int = 4;
+    let mut from = first;
+    while from <= last {
+        let next = c_int::try_from(from).ok().and_then(table::next).map(|fd| fd as c_uint);
+        let next = next.filter(|fd| *fd <= last);
+        let gap = from..next.unwrap_or(last.saturating_add(1));
+        if !gap.is_empty() {
+            let end = if next.is_some() { gap.end - 1 } else { last };
+            // SAFETY: the call has no pointers.
+            let closed = unsafe { real::close_range(gap.start, end, flags) };
+            if closed != 0 {
+                return closed;
+            }
+        }
+        let Some(fd) = next else { break };
+        if flags & CLOEXEC != 0 {
+            table::keep(fd as c_int, false);
+        } else if table::is_chosen(fd as c_int) {
+            close_ours(fd as c_int);
+        }
+        from = fd + 1;
+    }
+    0
+}

@@ -1,0 +1,86 @@
+//! The calls under libc's names: all `unsafe` code.
+//!
+//! A hook asks the table what a descriptor is. A chosen one is served by its description, and any
+//! other goes on to libc ([`real`]). Each name of a call is here, since a program imports the one
+//! that it was compiled with: `open`, `open64`, `__open_2`, `__open64_2`.
+//!
+//! | module | calls |
+//! |---|---|
+//! | `real` | libc's own |
+//! | `path` | what a path or a descriptor names |
+//! | `open` | `open` and its kin, `mkstemp` |
+//! | `data` | `read`, `write` and their kin, `lseek` |
+//! | `durable` | the `fsync` family, `truncate`, `fallocate` |
+//! | `descriptors` | `close`, `dup`, `fcntl`, `ioctl`, `flock` |
+//! | `metadata` | the `stat` family |
+//! | `names` | `rename`, `unlink` |
+//! | `streams` | `fopen` and its kin |
+//! | `requests` | POSIX AIO and libaio |
+//! | `refused` | `mmap`, `copy_file_range`, `sendfile`, `splice`, `syscall` |
+//! | `process` | loading, `fork`, `exec`, the end |
+
+/// Defines hooks. The body is that of a call of libc: its caller keeps libc's contract.
+macro_rules! hook {
+    ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $result:ty $body:block)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> $result {
+            // SAFETY: the caller keeps the contract of libc's call of this name: pointers are valid
+            // for it, and lengths are those of their buffers. Calls of `real` pass them on.
+            unsafe { $body }
+        }
+    )*};
+}
+
+mod data;
+mod descriptors;
+mod durable;
+mod metadata;
+mod names;
+mod open;
+mod path;
+mod process;
+mod real;
+mod refused;
+mod requests;
+mod streams;
+
+use crate::errno::{Errno, Result};
+use libc::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+fn set_errno(errno: c_int) {
+    // SAFETY: the address of this thread's `errno` is valid for the thread's life.
+    unsafe { *libc::__errno_location() = errno }
+}
+
+fn errno() -> c_int {
+    // SAFETY: as in `set_errno`.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Runs the body of a hook: returns its value, or -1 with `errno` set. A panic ends here.
+fn served<R>(body: impl FnOnce() -> Result<i64>) -> R
+where
+    R: TryFrom<i64> + From<i8>,
+{
+    match caught(body).map(R::try_from) {
+        Ok(Ok(value)) => value,
+        Ok(Err(_)) => failed(Errno(libc::EOVERFLOW)),
+        Err(errno) => failed(errno),
+    }
+}
+
+fn failed<R: From<i8>>(errno: Errno) -> R {
+    set_errno(errno.0);
+    R::from(-1)
+}
+
+/// Runs `body`. A panic becomes an error.
+fn caught<R>(body: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        // The payload of a panic may panic itself when it is dropped.
+        std::mem::forget(panic);
+        crate::log::line("a panic, which is a bug of atomic-mmap; the call fails with EIO");
+        Err(Errno::IO)
+    })
+}

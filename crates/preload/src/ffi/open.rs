@@ -1,0 +1,148 @@
+//! `open` and its kin.
+//!
+//! The kernel opens the file first, so that access, creation, links and numbers of descriptors are
+//! the kernel's. The path of the new descriptor tells whether the file is chosen. An `O_TRUNC`
+//! never reaches the home file of a pair: it becomes a change of the length.
+
+use super::{errno, path, process, real, set_errno, streams};
+use crate::description::Description;
+use crate::errno::{Errno, Result};
+use crate::{inside, log, pair, settings, table};
+use libc::{AT_FDCWD, c_char, c_int, mode_t};
+use std::sync::Arc;
+
+/// Opens a path below a folder.
+///
+/// # Safety
+/// `path` is a text with its zero byte, as for `openat`.
+pub(super) unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    process::prepare();
+    // SAFETY: as the caller promises.
+    unsafe {
+        if inside::is_inside() {
+            return hide(real::openat(dir, path, flags, mode));
+        }
+        if !settings::is_on() || flags & libc::O_PATH != 0 || process::is_vfork_child() {
+            return real::openat(dir, path, flags, mode);
+        }
+        let truncates = flags & libc::O_TRUNC != 0 && path::chosen(dir, path, 0).is_some();
+        let asked = if truncates { flags & !libc::O_TRUNC } else { flags };
+        let fd = real::openat(dir, path, asked, mode);
+        if fd < 0 {
+            return fd;
+        }
+        let adopted = super::caught(|| {
+            let is_chosen = adopt(fd, flags)?;
+            match table::get(fd).as_deref() {
+                Some(Some(of)) if truncates && of.is_writable() => {
+                    of.set_len(0).map(|()| is_chosen)
+                }
+                _ => Ok(is_chosen),
+            }
+        });
+        match adopted {
+            Ok(_) => fd,
+            Err(errno) => {
+                drop(table::take(fd));
+                streams::follow(fd);
+                real::close(fd);
+                set_errno(errno.0);
+                -1
+            }
+        }
+    }
+}
+
+/// Takes a new descriptor into the table if it is a chosen file. Returns `true` if it is.
+pub(super) fn adopt(fd: c_int, flags: c_int) -> Result<bool> {
+    let Some(chosen) = path::chosen_fd(fd) else { return Ok(false) };
+    if fd as usize >= table::LIMIT {
+        log::line("a descriptor past 65535, where no file is chosen");
+        return Err(Errno(libc::EMFILE));
+    }
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    let pair = pair::acquire(chosen.path(), chosen.identity, writes)?;
+    enter(fd, Arc::new(Description::new(Ok(pair), flags, 0)), flags & libc::O_CLOEXEC == 0);
+    Ok(true)
+}
+
+/// Enters a descriptor with its description. At an exec the kernel closes it, unless `process`
+/// decides otherwise.
+pub(super) fn enter(fd: c_int, of: Arc<Description>, is_kept: bool) {
+    // SAFETY: the call has no pointers.
+    unsafe { real::fcntl64(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize) };
+    drop(table::put(fd, of, is_kept));
+    streams::follow(fd);
+}
+
+/// Moves a descriptor of the library to high numbers, so that the program gets those it expects.
+pub(super) fn hide(fd: c_int) -> c_int {
+    if fd < 0 || !process::is_loaded() {
+        return fd;
+    }
+    let before = errno();
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a place for the limit; the other calls have no pointers.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        let first = limit.rlim_cur.min(table::LIMIT as u64) as usize * 3 / 4;
+        let moved = real::fcntl64(fd, libc::F_DUPFD_CLOEXEC, first);
+        set_errno(before);
+        if moved < 0 {
+            table::set_private(fd, true);
+            return fd;
+        }
+        real::close(fd);
+        table::set_private(moved, true);
+        moved
+    }
+}
+
+/// The file that glibc has opened by itself, or an error in its place.
+fn adopted(fd: c_int, flags: c_int) -> c_int {
+    if fd < 0 || inside::is_inside() || !settings::is_on() {
+        return fd;
+    }
+    match super::caught(|| adopt(fd, flags)) {
+        Ok(_) => fd,
+        Err(errno) => {
+            // SAFETY: the descriptor that the caller has got.
+            unsafe { real::close(fd) };
+            super::failed(errno)
+        }
+    }
+}
+
+const CREATES: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+
+hook! {
+    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(AT_FDCWD, path, flags, mode) }
+    fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(AT_FDCWD, path, flags, mode) }
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int { open_at(AT_FDCWD, path, flags, 0) }
+    fn __open64_2(path: *const c_char, flags: c_int) -> c_int { open_at(AT_FDCWD, path, flags, 0) }
+    fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(dir, path, flags, mode) }
+    fn openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(dir, path, flags, mode) }
+    fn __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int { open_at(dir, path, flags, 0) }
+    fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int { open_at(dir, path, flags, 0) }
+    fn creat(path: *const c_char, mode: mode_t) -> c_int { open_at(AT_FDCWD, path, CREATES, mode) }
+    fn creat64(path: *const c_char, mode: mode_t) -> c_int { open_at(AT_FDCWD, path, CREATES, mode) }
+    fn mkstemp(template: *mut c_char) -> c_int { temporary(template, 0, 0) }
+    fn mkstemp64(template: *mut c_char) -> c_int { temporary(template, 0, 0) }
+    fn mkostemp(template: *mut c_char, flags: c_int) -> c_int { temporary(template, 0, flags) }
+    fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int { temporary(template, 0, flags) }
+    fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int { temporary(template, suffix, 0) }
+    fn mkstemps64(template: *mut c_char, suffix: c_int) -> c_int { temporary(template, suffix, 0) }
+    fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int { temporary(template, suffix, flags) }
+    fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int { temporary(template, suffix, flags) }
+}
+
+/// Makes a file by a template.
+///
+/// # Safety
+/// As for `mkostemps`.
+unsafe fn temporary(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
+    process::prepare();
+    // SAFETY: as the caller promises.
+    let fd = unsafe { real::mkostemps64(template, suffix, flags) };
+    adopted(fd, flags | libc::O_RDWR)
+}

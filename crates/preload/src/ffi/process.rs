@@ -1,0 +1,265 @@
+//! Loading, `fork`, `exec`, the end.
+//!
+//! - At loading, descriptors that a shell has opened for the program are taken into the table.
+//! - A child of `fork` forgets the pairs of its parent. Their descriptors fail there.
+//! - Before an `exec`, each file is closed and is one plain file. The new program takes over the
+//!   descriptors that stay open. The same holds for `vfork`, which is a `fork` here.
+//! - At the end, each file is closed.
+
+use super::{open, path, real};
+use crate::description::Description;
+use crate::{log, pair, settings, table};
+use libc::{c_char, c_int};
+use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+/// The process that the table describes. A child of `vfork` is another one with the same memory.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+static IS_LOADED: AtomicBool = AtomicBool::new(false);
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOADING: extern "C" fn() = load;
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_THE_END: extern "C" fn() = end;
+
+/// Reads the settings, if that has not happened yet. Called by hooks that may come before loading.
+#[inline]
+pub(super) fn prepare() {
+    if !settings::are_read() {
+        read_settings();
+    }
+}
+
+#[cold]
+fn read_settings() {
+    settings::read(|name| {
+        let mut with_zero = [0; 64];
+        with_zero[..name.len()].copy_from_slice(name.as_bytes());
+        // SAFETY: a name with its zero byte. The value is copied before another thread can change
+        // the environment: the program has no other thread yet.
+        unsafe {
+            let value = libc::getenv(with_zero.as_ptr().cast());
+            (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
+        }
+    });
+}
+
+pub(super) fn is_loaded() -> bool {
+    IS_LOADED.load(Ordering::Relaxed)
+}
+
+/// Returns `true` in a child of `vfork`: memory is the parent's, and descriptors are its own.
+pub(super) fn is_vfork_child() -> bool {
+    // SAFETY: the call has no precondition.
+    is_loaded() && OWNER.load(Ordering::Relaxed) != unsafe { libc::getpid() }
+}
+
+extern "C" fn load() {
+    prepare();
+    if !settings::is_on() {
+        return;
+    }
+    // SAFETY: the handlers live as long as the library, which stays loaded.
+    unsafe {
+        OWNER.store(libc::getpid(), Ordering::Relaxed);
+        libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
+    }
+    if let Some(fault) = settings::fault() {
+        let line = format!("atomic-mmap: {fault}; the program is not started\n");
+        // SAFETY: a text with its length.
+        unsafe {
+            real::write(2, line.as_ptr().cast(), line.len());
+            real::_exit(127);
+        }
+    }
+    IS_LOADED.store(true, Ordering::Relaxed);
+    let _logged = super::caught(|| {
+        adopt_inherited();
+        Ok(())
+    });
+}
+
+extern "C" fn before_fork() {
+    pair::before_fork();
+}
+
+extern "C" fn after_fork() {
+    pair::after_fork();
+}
+
+extern "C" fn in_child() {
+    // SAFETY: the call has no precondition.
+    OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    pair::in_child();
+}
+
+extern "C" fn end() {
+    if !is_loaded() || is_vfork_child() {
+        return;
+    }
+    // glibc writes out its streams after this function. SAFETY: NULL means all streams.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    close_all();
+}
+
+fn close_all() {
+    let _logged = super::caught(|| {
+        pair::close_all();
+        Ok(())
+    });
+}
+
+/// Takes the descriptors into the table that the process was started with.
+fn adopt_inherited() {
+    let mut seen: Vec<(c_int, pair::Identity)> = Vec::new();
+    for fd in inherited() {
+        let Some(chosen) = path::chosen_fd(fd) else { continue };
+        let shared = seen.iter().find(|(of, it)| *it == chosen.identity && is_dup(*of, fd));
+        let shared = shared.and_then(|(of, _)| table::share(*of));
+        seen.push((fd, chosen.identity));
+        if let Some(of) = shared {
+            open::enter(fd, of, true);
+            continue;
+        }
+        // SAFETY: the calls have no pointers.
+        let (flags, offset) =
+            unsafe { (real::fcntl64(fd, libc::F_GETFL, 0), real::lseek64(fd, 0, libc::SEEK_CUR)) };
+        if flags & libc::O_PATH != 0 || fd as usize >= table::LIMIT {
+            continue;
+        }
+        let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let opened = pair::acquire(chosen.path(), chosen.identity, writes);
+        if opened.is_err() {
+            log::line(&format!("descriptor {fd} was inherited, and its calls fail"));
+        }
+        let offset = u64::try_from(offset).unwrap_or(0);
+        open::enter(fd, Arc::new(Description::new(opened, flags, offset)), true);
+    }
+}
+
+fn inherited() -> Vec<c_int> {
+    let _inside = crate::inside::Inside::enter();
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
+        log::line("/proc is not there, so no file is chosen");
+        return Vec::new();
+    };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut all: Vec<c_int> = numbers.collect();
+    // The descriptor of the folder itself is closed again.
+    // SAFETY: the call has no pointers.
+    all.retain(|fd| unsafe { real::fcntl64(*fd, libc::F_GETFD, 0) } >= 0);
+    all.sort_unstable();
+    all
+}
+
+/// Returns `true` if two descriptors have one description: they have one offset.
+fn is_dup(one: c_int, other: c_int) -> bool {
+    // SAFETY: the calls have no pointers.
+    unsafe {
+        let at = real::lseek64(one, 0, libc::SEEK_CUR);
+        if at < 0 || real::lseek64(other, 0, libc::SEEK_CUR) != at {
+            return false;
+        }
+        real::lseek64(one, at + 1, libc::SEEK_SET);
+        let moved = real::lseek64(other, 0, libc::SEEK_CUR) == at + 1;
+        real::lseek64(one, at, libc::SEEK_SET);
+        moved
+    }
+}
+
+/// Runs an `exec`. It returns only if it fails.
+fn replaced(exec: impl FnOnce() -> c_int) -> c_int {
+    if !is_loaded() || is_vfork_child() {
+        return exec();
+    }
+    let body = || {
+        pair::rest_all();
+        let handed: Vec<c_int> = all().filter(|fd| table::is_kept(*fd)).collect();
+        for &fd in &handed {
+            let Some(offset) = table::share(fd).and_then(|of| of.offset_for_exec()) else {
+                continue;
+            };
+            // The offset of the kernel is how the new program learns the offset.
+            // SAFETY: the calls have no pointers.
+            unsafe {
+                real::lseek64(fd, offset as i64, libc::SEEK_SET);
+                real::fcntl64(fd, libc::F_SETFD, 0);
+            }
+        }
+        let result = (exec(), super::errno());
+        for &fd in &handed {
+            // SAFETY: as above.
+            unsafe { real::fcntl64(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize) };
+        }
+        Ok(result)
+    };
+    match super::caught(body) {
+        Ok((result, errno)) => {
+            super::set_errno(errno);
+            result
+        }
+        Err(errno) => super::failed(errno),
+    }
+}
+
+/// Returns the descriptors of the table.
+fn all() -> impl Iterator<Item = c_int> {
+    std::iter::successors(table::next(0), |fd| table::next(fd + 1))
+}
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+hook! {
+    // A shell may open a file, call `vfork`, and let the child's program write to it. So the file
+    // is plain during the child's exec, and the parent opens it again when it uses it again. A
+    // child that shares the memory of its parent could do neither.
+    fn vfork() -> libc::pid_t {
+        if is_loaded() && !is_vfork_child() && all().any(table::is_kept) {
+            let _logged = super::caught(|| {
+                pair::rest_all();
+                Ok(())
+            });
+        }
+        libc::fork()
+    }
+    fn execve(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int {
+        replaced(|| real::execve(path, args, env))
+    }
+    fn execv(path: *const c_char, args: *const *const c_char) -> c_int {
+        replaced(|| real::execve(path, args, environ))
+    }
+    fn execvp(file: *const c_char, args: *const *const c_char) -> c_int {
+        replaced(|| real::execvpe(file, args, environ))
+    }
+    fn execvpe(file: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int {
+        replaced(|| real::execvpe(file, args, env))
+    }
+    fn fexecve(fd: c_int, args: *const *const c_char, env: *const *const c_char) -> c_int {
+        replaced(|| real::fexecve(fd, args, env))
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn _exit(code: c_int) -> ! {
+    leave(code)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn _Exit(code: c_int) -> ! {
+    leave(code)
+}
+
+/// Ends the process without its exit handlers. Its files are closed all the same.
+fn leave(code: c_int) -> ! {
+    if is_loaded() && !is_vfork_child() {
+        close_all();
+    }
+    // SAFETY: the call ends the process.
+    unsafe { real::_exit(code) };
+    std::process::abort()
+}

@@ -1,0 +1,118 @@
+//! libc's own calls.
+//!
+//! Invariant: finding one allocates nothing and takes none of this library's locks. Calls come
+//! before the constructor of this library, and from `malloc`.
+
+#![allow(clippy::too_many_arguments, reason = "the calls of libc have them")]
+
+use libc::{
+    FILE, aiocb, c_char, c_int, c_long, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t,
+};
+use std::ffi::CStr;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The next symbol of a name, after those of this library.
+struct Next(AtomicPtr<c_void>);
+
+impl Next {
+    const fn new() -> Self {
+        Next(AtomicPtr::new(null_mut()))
+    }
+
+    #[inline]
+    fn get(&self, name: &CStr) -> *mut c_void {
+        let known = self.0.load(Ordering::Relaxed);
+        if known.is_null() { self.find(name) } else { known }
+    }
+
+    #[cold]
+    fn find(&self, name: &CStr) -> *mut c_void {
+        // SAFETY: a name with its zero byte. The library stays loaded.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        let found = if found.is_null() { absent as *mut c_void } else { found };
+        self.0.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Stands for a call that this libc does not have. It fails for callers of any signature with a
+/// signed integer as result.
+extern "C" fn absent() -> c_long {
+    super::set_errno(libc::ENOSYS);
+    -1
+}
+
+macro_rules! real {
+    ($(fn $name:ident($($arg:ident: $type:ty),* $(; $variable:ident: $rest:ty)?) -> $result:ty;)*) => {$(
+        #[inline]
+        pub(in crate::ffi) unsafe fn $name($($arg: $type,)* $($variable: $rest)?) -> $result {
+            type Call = unsafe extern "C" fn($($type,)* $(real!(@dots $rest))?) -> $result;
+            static NEXT: Next = Next::new();
+            const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name has no zero byte"),
+            };
+            // SAFETY: the symbol of that name in libc has this signature. The caller keeps its
+            // contract. A variable argument is passed in the register of a fixed one.
+            unsafe {
+                let call: Call = std::mem::transmute::<*mut c_void, Call>(NEXT.get(NAME));
+                call($($arg,)* $($variable)?)
+            }
+        }
+    )*};
+    (@dots $rest:ty) => { $rest };
+}
+
+real! {
+    fn openat(dir: c_int, path: *const c_char, flags: c_int; mode: mode_t) -> c_int;
+    fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t;
+    fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t;
+    fn pread64(fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t;
+    fn pwrite64(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t;
+    fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
+    fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t;
+    fn preadv64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    fn pwritev64(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t;
+    fn preadv64v2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
+    fn pwritev64v2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
+    fn lseek64(fd: c_int, by: off_t, whence: c_int) -> off_t;
+    fn fsync(fd: c_int) -> c_int;
+    fn fdatasync(fd: c_int) -> c_int;
+    fn syncfs(fd: c_int) -> c_int;
+    fn sync_file_range(fd: c_int, at: off_t, len: off_t, flags: c_uint) -> c_int;
+    fn ftruncate64(fd: c_int, len: off_t) -> c_int;
+    fn truncate64(path: *const c_char, len: off_t) -> c_int;
+    fn fallocate64(fd: c_int, mode: c_int, at: off_t, len: off_t) -> c_int;
+    fn posix_fallocate64(fd: c_int, at: off_t, len: off_t) -> c_int;
+    fn close(fd: c_int) -> c_int;
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    fn dup(fd: c_int) -> c_int;
+    fn dup2(fd: c_int, to: c_int) -> c_int;
+    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
+    fn fcntl64(fd: c_int, command: c_int; argument: usize) -> c_int;
+    fn ioctl(fd: c_int, request: libc::c_ulong; argument: usize) -> c_int;
+    fn flock(fd: c_int, operation: c_int) -> c_int;
+    fn mmap64(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    fn copy_file_range(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t;
+    fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;
+    fn statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int;
+    fn renameat2(dir: c_int, path: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int;
+    fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    fn execve(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int;
+    fn execvpe(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int;
+    fn fexecve(fd: c_int, args: *const *const c_char, env: *const *const c_char) -> c_int;
+    fn _exit(code: c_int) -> c_int;
+    fn fopen64(name: *const c_char, mode: *const c_char) -> *mut FILE;
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+    fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    fn fclose(stream: *mut FILE) -> c_int;
+    fn fileno(stream: *mut FILE) -> c_int;
+    fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
+    fn aio_read64(request: *mut aiocb) -> c_int;
+    fn aio_write64(request: *mut aiocb) -> c_int;
+    fn aio_fsync64(operation: c_int, request: *mut aiocb) -> c_int;
+    fn lio_listio64(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut libc::sigevent) -> c_int;
+}

@@ -1,0 +1,133 @@
+//! Calls that would reach the home file past its pair. Each fails with an error after which
+//! programs take another way: `read` and `write`.
+
+use super::{data, durable, failed, real};
+use crate::errno::{Errno, Result};
+use crate::{log, settings, table};
+use libc::{c_int, c_long, c_uint, c_void, off_t, size_t, ssize_t};
+
+fn refuse<R: From<i8>>(call: &str, errno: c_int) -> R {
+    log::line(&format!("{call} is refused: errno {errno}"));
+    failed(Errno(errno))
+}
+
+hook! {
+    fn copy_file_range(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t {
+        if table::is_chosen(from) || table::is_chosen(to) {
+            return refuse("copy_file_range", libc::EXDEV);
+        }
+        real::copy_file_range(from, from_at, to, to_at, len, flags)
+    }
+    fn sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t { send(to, from, at, len) }
+    fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t { send(to, from, at, len) }
+    fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t {
+        if table::is_chosen(from) || table::is_chosen(to) {
+            return refuse("splice", libc::EINVAL);
+        }
+        real::splice(from, from_at, to, to_at, len, flags)
+    }
+    fn mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void { map(at, len, access, flags, fd, offset) }
+    fn mmap64(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void { map(at, len, access, flags, fd, offset) }
+    fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+        if number == libc::SYS_io_uring_setup && settings::is_on() {
+            return refuse("io_uring_setup", libc::ENOSYS);
+        }
+        if matches!(number, libc::SYS_futex | libc::SYS_newfstatat) || !table::is_chosen(a as c_int) {
+            return real::syscall(number, a, b, c, d, e, f);
+        }
+        by_number(number, a as c_int, [b, c, d, e, f])
+    }
+}
+
+/// Sends a file.
+///
+/// # Safety
+/// As for `sendfile`.
+unsafe fn send(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
+    if table::is_chosen(from) || table::is_chosen(to) {
+        return refuse("sendfile", libc::EINVAL);
+    }
+    // SAFETY: as the caller promises.
+    unsafe { real::sendfile64(to, from, at, len) }
+}
+
+/// Serves a system call with a first argument that is the number of a chosen descriptor. It may be
+/// no descriptor at all, so that calls that take none go on.
+///
+/// # Safety
+/// As for `syscall`.
+unsafe fn by_number(number: c_long, fd: c_int, [b, c, d, e, f]: [usize; 5]) -> c_long {
+    // SAFETY: as the caller promises.
+    unsafe {
+        match number {
+            libc::SYS_read => data::read(fd, b as *mut c_void, c) as c_long,
+            libc::SYS_write => data::write(fd, b as *const c_void, c) as c_long,
+            libc::SYS_pread64 => data::pread(fd, b as *mut c_void, c, d as off_t) as c_long,
+            libc::SYS_pwrite64 => data::pwrite(fd, b as *const c_void, c, d as off_t) as c_long,
+            libc::SYS_lseek => data::lseek(fd, b as off_t, c as c_int),
+            libc::SYS_fsync | libc::SYS_fdatasync => c_long::from(durable::fsync(fd)),
+            libc::SYS_ftruncate => c_long::from(durable::ftruncate(fd, b as off_t)),
+            libc::SYS_fallocate => {
+                c_long::from(durable::fallocate(fd, b as c_int, c as off_t, d as off_t))
+            }
+            libc::SYS_readv
+            | libc::SYS_writev
+            | libc::SYS_preadv
+            | libc::SYS_pwritev
+            | libc::SYS_preadv2
+            | libc::SYS_pwritev2
+            | libc::SYS_copy_file_range
+            | libc::SYS_sendfile
+            | libc::SYS_splice => refuse("a system call by number", libc::EINVAL),
+            _ => real::syscall(number, fd as usize, b, c, d, e, f),
+        }
+    }
+}
+
+/// Maps a file. A private mapping of a chosen file is a copy of its bytes at this moment. A shared
+/// one would show no later writes, or would write past the pair.
+///
+/// # Safety
+/// As for `mmap`.
+unsafe fn map(
+    at: *mut c_void,
+    len: size_t,
+    access: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let of = match table::get(fd) {
+            Some(of) if flags & libc::MAP_ANONYMOUS == 0 => of,
+            _ => return real::mmap64(at, len, access, flags, fd, offset),
+        };
+        let Some(of) = of.as_deref() else { return libc::MAP_FAILED };
+        if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
+            log::line("a shared mmap is refused: ENODEV");
+            let _minus_one: c_int = failed(Errno(libc::ENODEV));
+            return libc::MAP_FAILED;
+        }
+        let copied: Result<*mut c_void> = super::caught(|| {
+            let start = u64::try_from(offset).ok().filter(|start| start % 4096 == 0);
+            let start = start.ok_or(Errno::INVALID)?;
+            let writable = libc::PROT_READ | libc::PROT_WRITE;
+            let memory = real::mmap64(at, len, writable, flags | libc::MAP_ANONYMOUS, -1, 0);
+            if memory == libc::MAP_FAILED {
+                return Err(Errno(super::errno()));
+            }
+            let copied = of.copy(start, std::slice::from_raw_parts_mut(memory.cast(), len));
+            if copied.is_err() {
+                libc::munmap(memory, len);
+            }
+            copied?;
+            libc::mprotect(memory, len, access);
+            Ok(memory)
+        });
+        copied.unwrap_or_else(|errno| {
+            let _minus_one: c_int = failed(errno);
+            libc::MAP_FAILED
+        })
+    }
+}

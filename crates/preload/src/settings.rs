@@ -1,0 +1,154 @@
+//! The environment variables.
+//!
+//! Invariants:
+//! - They are read once, by the first call. A program that changes its environment later changes
+//!   nothing here.
+//! - Reading them and matching a path allocates nothing, and takes no lock: see `pattern`.
+//!
+//! May import: `pattern`.
+
+use crate::pattern;
+use atomic_mmap::Durability;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// The patterns of the files, separated by colons.
+pub(crate) const FILES: &str = "ATOMIC_MMAP_FILES";
+/// `on-sync`, `every-write` or `atomic-sync`.
+pub(crate) const DURABILITY: &str = "ATOMIC_MMAP_DURABILITY";
+/// The path of the log.
+pub(crate) const LOG: &str = "ATOMIC_MMAP_LOG";
+
+/// The beginning of the names of companions, which are never chosen.
+pub(crate) const COMPANION: &[u8] = b".atomic-mmap";
+
+/// Most bytes of a variable.
+const LIMIT: usize = 4096;
+
+/// The value of a variable, without an allocation.
+struct Text {
+    bytes: [u8; LIMIT],
+    len: usize,
+    is_too_long: bool,
+}
+
+struct Settings {
+    files: Text,
+    durability: Text,
+    log: Text,
+}
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+impl Text {
+    fn of(value: Option<&[u8]>) -> Text {
+        let value = value.unwrap_or_default();
+        let len = value.len().min(LIMIT);
+        let mut bytes = [0; LIMIT];
+        bytes[..len].copy_from_slice(&value[..len]);
+        Text { bytes, len, is_too_long: value.len() > LIMIT }
+    }
+
+    fn get(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Reads the variables, if that has not happened yet. `value` returns one by its name.
+pub(crate) fn read<'a>(value: impl Fn(&str) -> Option<&'a [u8]>) {
+    if SETTINGS.get().is_none() {
+        let text = |name| Text::of(value(name));
+        let settings =
+            Settings { files: text(FILES), durability: text(DURABILITY), log: text(LOG) };
+        let _read_meanwhile = SETTINGS.set(settings);
+    }
+}
+
+/// Returns `true` if the variables have been read.
+pub(crate) fn are_read() -> bool {
+    SETTINGS.get().is_some()
+}
+
+/// Returns `true` if files may be chosen at all.
+pub(crate) fn is_on() -> bool {
+    SETTINGS.get().is_some_and(|settings| settings.files.len > 0)
+}
+
+/// Returns `true` if the file at an absolute path, with every link followed, is chosen.
+pub(crate) fn is_chosen(path: &[u8]) -> bool {
+    let Some(settings) = SETTINGS.get() else { return false };
+    let name = path.rsplit(|&c| c == b'/').next().unwrap_or_default();
+    let is_described = |pattern: &[u8]| !pattern.is_empty() && pattern::matches(pattern, path);
+    !name.starts_with(COMPANION) && settings.files.get().split(|&c| c == b':').any(is_described)
+}
+
+/// Returns `true` if a file with this name may be chosen, whatever its folder is.
+pub(crate) fn may_be_chosen(name: &[u8]) -> bool {
+    let Some(settings) = SETTINGS.get() else { return false };
+    let last = |pattern: &[u8]| pattern.rsplit(|&c| c == b'/').next().map_or(0, <[u8]>::len);
+    let is_described = |pattern: &[u8]| {
+        !pattern.is_empty() && pattern::matches(&pattern[pattern.len() - last(pattern)..], name)
+    };
+    settings.files.get().split(|&c| c == b':').any(is_described)
+}
+
+/// Returns the path of the log, if there is one.
+pub(crate) fn log() -> Option<&'static Path> {
+    let text = SETTINGS.get()?.log.get();
+    (!text.is_empty()).then(|| Path::new(OsStr::from_bytes(text)))
+}
+
+/// Returns the durability, or `None` if the variable has another value than those it may have.
+pub(crate) fn durability() -> Option<Durability> {
+    durability_of(SETTINGS.get()?.durability.get())
+}
+
+fn durability_of(text: &[u8]) -> Option<Durability> {
+    match text {
+        b"" | b"on-sync" => Some(Durability::OnSync),
+        b"every-write" => Some(Durability::EveryWrite),
+        b"atomic-sync" => Some(Durability::AtomicSync),
+        _ => None,
+    }
+}
+
+/// Returns what is wrong with the variables.
+pub(crate) fn fault() -> Option<&'static str> {
+    let settings = SETTINGS.get()?;
+    let is_relative = |pattern: &[u8]| !pattern.is_empty() && pattern[0] != b'/';
+    if settings.files.is_too_long || settings.log.is_too_long {
+        Some("ATOMIC_MMAP_FILES or ATOMIC_MMAP_LOG is longer than 4096 bytes")
+    } else if settings.files.get().split(|&c| c == b':').any(is_relative) {
+        Some("ATOMIC_MMAP_FILES: each pattern must begin with a slash")
+    } else if durability_of(settings.durability.get()).is_none() {
+        Some("ATOMIC_MMAP_DURABILITY: there are on-sync, every-write and atomic-sync")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_chosen_by_the_patterns_and_companions_never() {
+        read(|name| (name == FILES).then_some(b"/data/*.db::/x/**".as_slice()));
+        assert!(is_on() && fault().is_none() && log().is_none());
+        for (path, expected) in [
+            ("/data/a.db", true),
+            ("/data/b.txt", false),
+            ("/x/y/z", true),
+            ("/x/y/.atomic-mmap.17", false),
+            ("/x/y/.atomic-mmap.17.journal", false),
+            ("", false),
+        ] {
+            assert_eq!(is_chosen(path.as_bytes()), expected, "{path}");
+        }
+        assert_eq!(durability(), Some(Durability::OnSync));
+        assert_eq!(durability_of(b"every-write"), Some(Durability::EveryWrite));
+        assert_eq!(durability_of(b"sync"), None);
+    }
+}

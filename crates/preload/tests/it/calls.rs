@@ -1,0 +1,55 @@
+//! `tests/calls.c` with and without the preload: the calls do what the kernel does.
+
+use crate::common::Scratch;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn calls_do_what_the_kernel_does_and_refusals_have_their_numbers() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calls.c");
+    // Both sets of names, `open` and `open64`, and those that check buffers.
+    for flags in [&["-O0"][..], &["-O2", "-D_FILE_OFFSET_BITS=64", "-D_FORTIFY_SOURCE=2"]] {
+        for scratch in [Scratch::new(), Scratch::on_disk()] {
+            let program = scratch.path("calls");
+            let built =
+                Command::new("cc").args(flags).arg(&source).arg("-o").arg(&program).status();
+            assert!(built.expect("a C compiler").success());
+            let plain = Command::new(&program).arg(scratch.folder()).status();
+            assert!(plain.expect("run").success(), "without the preload");
+            std::fs::remove_file(scratch.path("x.dat")).expect("remove");
+            scratch
+                .run(program.to_str().expect("text"), &[scratch.folder().as_ref(), "yes".as_ref()]);
+            assert_eq!(
+                std::fs::read(scratch.path("x.dat")).expect("read"),
+                b"parent+again!newleft"
+            );
+            assert_eq!(scratch.companions(), [""; 0]);
+            let log = scratch.log();
+            for word in
+                ["inherited by fork", "shared mmap", "copy_file_range", "io_uring_setup", "flock"]
+            {
+                assert!(log.contains(word), "{word} is not in the log:\n{log}");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_the_variable_nothing_is_intercepted() {
+    let scratch = Scratch::new();
+    let mut command = scratch.command("sh");
+    let watch = "exec 3>x.dat; echo hello >&3; ls -A; stat -c %s x.dat";
+    command.env_remove("ATOMIC_MMAP_FILES").current_dir(scratch.folder()).args(["-c", watch]);
+    let output = command.output().expect("run");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "x.dat\n6\n");
+}
+
+#[test]
+fn wrong_settings_keep_a_program_from_starting() {
+    let scratch = Scratch::new();
+    for (name, value) in [("ATOMIC_MMAP_FILES", "x.dat"), ("ATOMIC_MMAP_DURABILITY", "sync")] {
+        let output = scratch.command("true").env(name, value).output().expect("run");
+        assert_eq!(output.status.code(), Some(127), "{name}={value}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(name));
+    }
+}

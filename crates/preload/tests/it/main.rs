@@ -1,0 +1,23 @@
+//! Programs under the preload, as one binary.
+//!
+//! The library is built beside this binary. Tests with a program that is not installed say that
+//! they are skipped. `lab/preload` runs more: fsx, every engine of fio, more kills.
+
+mod calls;
+mod common;
+mod kill;
+mod model;
+mod programs;
+
+/// Runs the part of a test that belongs under the preload: see [`common::child`].
+#[test]
+fn child() {
+    let Some((name, path, seed)) = common::role() else { return };
+    match name.as_str() {
+        "model" => model::compare(&path, seed),
+        "writer" => kill::write(&path, seed),
+        other => panic!("no role {other}"),
+    }
+    // Without the words of the test harness.
+    std::process::exit(0);
+}

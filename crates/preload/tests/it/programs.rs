@@ -1,0 +1,120 @@
+//! Stock programs.
+
+use crate::common::{Scratch, has};
+use std::process::{Command, Stdio};
+
+#[test]
+fn tools_of_the_system_copy_compare_and_redirect() {
+    let scratch = Scratch::new();
+    let lines = "head -c 300000 /dev/urandom >plain
+        dd if=plain of=a.dat bs=1000 2>&1; cp a.dat b.dat; cmp a.dat b.dat; cmp plain b.dat
+        cat b.dat >c.dat; tail -c 1000 plain >>c.dat; mv c.dat d.dat; stat -c %s d.dat
+        truncate -s 5 d.dat; wc -c <d.dat; rm a.dat
+        echo one >e.dat; (echo two; ls -d /) >>e.dat 2>&1; cat e.dat";
+    for shell in ["sh", "bash"] {
+        if !has(shell) {
+            continue;
+        }
+        let said = scratch.shell(shell, lines);
+        assert!(said.ends_with("301000\n5\none\ntwo\n/\n"), "{shell}: {said}");
+        let read = |name| std::fs::read(scratch.path(name)).expect("read");
+        assert!(read("plain") == read("b.dat") && read("d.dat").len() == 5);
+        assert_eq!(scratch.companions(), [""; 0]);
+        std::fs::remove_file(scratch.path("d.dat")).expect("remove");
+    }
+    assert!(scratch.log().contains("copy_file_range is refused"), "{}", scratch.log());
+}
+
+#[test]
+fn python_writes_copies_and_maps() {
+    if !has("/usr/bin/python3") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let program = "
+import mmap, os, shutil, subprocess, sys, threading
+os.chdir(sys.argv[1])
+with open('x.dat', 'w+b') as f:
+    f.write(b'x' * 10000); f.flush(); os.fsync(f.fileno())
+    assert os.stat('x.dat').st_size == os.fstat(f.fileno()).st_size == 10000
+    assert any(n.startswith('.atomic-mmap') for n in os.listdir('.')), 'it is open in atomic-mmap'
+    try:
+        mmap.mmap(f.fileno(), 0)
+        raise SystemExit('a shared mapping')
+    except OSError as e:
+        assert e.errno == 19, e
+    subprocess.run(['true'], check=True)
+    os.posix_spawn('/bin/true', ['true'], os.environ)
+    def work(n):
+        for i in range(100): os.pwrite(f.fileno(), bytes([n]) * 700, n * 700)
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    [t.start() for t in threads]; [t.join() for t in threads]
+    assert os.pread(f.fileno(), 2800, 0) == b''.join(bytes([n]) * 700 for n in range(4))
+shutil.copy('x.dat', 'y.dat'); shutil.move('y.dat', 'z.dat')
+assert open('z.dat', 'rb').read() == open('x.dat', 'rb').read()
+with open('x.dat', 'a') as f: print('end', file=f)
+print(open('x.dat').read()[-4:].strip())
+";
+    let args = ["-c".as_ref(), program.as_ref(), scratch.folder().as_os_str()];
+    let output = scratch.run("/usr/bin/python3", &args);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "end\n");
+    assert_eq!(scratch.companions(), [""; 0]);
+}
+
+/// The journal is a plain file, or lies in memory. With the one in memory nothing is taken back
+/// after a kill. This update changes one row, so whole pages are enough for a whole database.
+#[test]
+fn a_killed_sqlite_shell_leaves_a_whole_database() {
+    if !has("sqlite3") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let path = scratch.path("x.dat");
+    let sql = |sql: &str| {
+        let output = scratch.run("sqlite3", &[path.as_ref(), sql.as_ref()]);
+        String::from_utf8(output.stdout).expect("text").trim().to_owned()
+    };
+    sql("PRAGMA journal_mode=DELETE; CREATE TABLE t (a); INSERT INTO t VALUES (0)");
+    for kill in 0..10 {
+        let mut writer = scratch.command("sqlite3");
+        let mut writer =
+            writer.arg(&path).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("start");
+        let mut input = writer.stdin.take().expect("a pipe");
+        let mode = ["DELETE", "MEMORY"][kill as usize % 2];
+        let feeder = std::thread::spawn(move || {
+            use std::io::Write;
+            let mut is_open = writeln!(input, "PRAGMA journal_mode = {mode};").is_ok();
+            while is_open {
+                is_open = input.write_all(b"UPDATE t SET a = a + 1;\n").is_ok();
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(30 + kill * 3));
+        writer.kill().expect("kill");
+        writer.wait().expect("wait");
+        feeder.join().expect("the feeder ends");
+        assert_eq!(sql("PRAGMA integrity_check"), "ok", "kill {kill}");
+    }
+    assert!(sql("SELECT a FROM t").parse::<u64>().expect("a number") > 0);
+    assert_eq!(scratch.companions(), [""; 0]);
+}
+
+#[test]
+fn fio_verifies_what_it_has_written() {
+    if !has("fio") {
+        return;
+    }
+    for engine in ["psync", "sync", "pvsync", "pvsync2", "libaio", "posixaio"] {
+        for way in ["--fsync=1", "--thread=1"] {
+            let scratch = Scratch::new();
+            let mut fio = scratch.command("fio");
+            fio.arg(format!("--filename={}", scratch.path("x.dat").display()));
+            fio.args(["--name=x", "--size=1m", "--bs=4k", "--rw=randwrite", "--verify=crc32c"]);
+            fio.args([&format!("--ioengine={engine}"), way]).current_dir(scratch.folder());
+            let output = fio.output().expect("run");
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("err= 0"), "{engine} {way}: {said}");
+        }
+    }
+    let version = Command::new("fio").arg("--version").output().expect("run");
+    assert!(version.status.success());
+}
