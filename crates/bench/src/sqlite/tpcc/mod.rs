@@ -23,7 +23,7 @@ pub use transactions::Terminal;
 
 /// Districts of a warehouse.
 const DISTRICTS: i64 = 10;
-/// Customers of a district.
-const CUSTOMERS: i64 = 3000;
+/// Customers of a district, and its orders at the beginning. Unit tests have fewer.
+const CUSTOMERS: i64 = if cfg!(test) { 1000 } else { 3000 };
 /// Items, and rows of stock in a warehouse.
-const ITEMS: i64 = 100_000;
+const ITEMS: i64 = if cfg!(test) { 2000 } else { 100_000 };
