@@ -13,13 +13,14 @@
 //! | `figures` | the papers' experiments, repeated with all contenders |
 //! | `practical` | practical tasks, against the usual ways to do them |
 //! | `fio` | unmodified fio on `crates/preload`, against the kernel |
+//! | `sqlite` | SQLite on this crate's VFS, against SQLite on its own |
 //! | `ratios` | the goals, and their measurements |
 //! | `alone` | one operation, for a profiler |
 //! | `scratch` | the folders of the files |
 //!
 //! Imports go downwards in this order, from the bottom up: `scratch`, `offsets`, `memory`,
 //! `subject`; `ours`, `baselines`, `peers`; `measure`; `ratios`, `figures`; `practical`, `fio`,
-//! `alone`.
+//! `sqlite`, `alone`.
 
 pub mod alone;
 pub mod baselines;
@@ -33,4 +34,5 @@ pub mod peers;
 pub mod practical;
 pub mod ratios;
 pub mod scratch;
+pub mod sqlite;
 pub mod subject;

@@ -3,6 +3,7 @@
 use bench::alone::Alone;
 use bench::figures;
 use bench::ratios::{self, child};
+use bench::sqlite::modes::Place;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,13 +21,17 @@ usage: cargo run --release -p bench -- <what> [options]
   fio                measures unmodified fio under crates/preload against the kernel's file system, prints a table,
                      and writes target/bench/fio.json. Skipped where fio is not installed
 
+  sqlite             measures SQLite on the VFS of crates/sqlite against SQLite on its own, prints a table, and
+                     writes target/bench/sqlite.json
+
   figures            the papers' figures, with all contenders in them: target/bench/figures/index.html. SQLite, LMDB
                      and redb are there with --features peers, PMDK where libpmemobj is installed
   alone WHAT         one operation over and over, for a profiler: write, read, transact (of eight), limit
-                     (copy and one drain), limits (two), copy (through the cache, no drain)
+                     (copy and one drain), limits (two), copy (through the cache, no drain);
+                     or tpcc:MODE, update:MODE: SQLite in one of the modes of `sqlite` (with --ram on tmpfs)
 
   --quick            fewer rounds
-  --only NAME        only the groups (small, documents, index, log, files; or writes, transactions, reads, ram, scaling, volume, baselines, opening,
+  --only NAME        only the groups (small, documents, index, log, files; or tpcc, update, pages, small, ycsb, bytes, speedtest1; or writes, transactions, reads, ram, scaling, volume, baselines, opening,
                      dram) with this in their name
   --dir FOLDER       where the files lie (default: /dev/shm)
   --len, --plus, --file BYTES, --ram, --seconds N
@@ -107,12 +112,25 @@ fn run() -> io::Result<ExitCode> {
             println!("\n{}", path.display());
             Ok(ExitCode::SUCCESS)
         }
+        Some("sqlite") => {
+            let path = out.join("sqlite.json");
+            bench::sqlite::measure(&options, &path)?;
+            println!("\n{}", path.display());
+            Ok(ExitCode::SUCCESS)
+        }
         Some("figures") => {
             figures::make(&out.join("figures"), options.base.as_deref(), options.quick)?;
             Ok(ExitCode::SUCCESS)
         }
         Some("alone") => {
-            bench::alone::run(&alone)?;
+            match alone.what.split_once(':') {
+                Some((task, mode)) => {
+                    let base = options.base.unwrap_or_else(std::env::temp_dir);
+                    let place = if alone.ram { Place::Pmem } else { Place::Disk };
+                    bench::sqlite::alone::run(task, mode, place, &base, alone.time)?;
+                }
+                None => bench::alone::run(&alone)?,
+            }
             Ok(ExitCode::SUCCESS)
         }
         Some("") => Ok(usage("what?")),

@@ -35,7 +35,7 @@ mod script;
 mod threads;
 mod transactions;
 mod volume;
-mod ycsb;
+pub(crate) mod ycsb;
 
 pub use death::die_if_asked;
 pub use effort::Effort;

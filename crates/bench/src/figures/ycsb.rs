@@ -15,13 +15,19 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-struct Workload {
-    name: &'static str,
-    /// Percentages of each operation. The others read, change and write back.
-    reads: u64,
-    updates: u64,
-    inserts: u64,
-    scans: u64,
+/// A workload of YCSB's core package.
+#[derive(Debug)]
+pub struct Workload {
+    /// The letter.
+    pub name: &'static str,
+    /// Percentage of reads. What is left of all shares reads, changes and writes back.
+    pub reads: u64,
+    /// Percentage of updates.
+    pub updates: u64,
+    /// Percentage of insertions.
+    pub inserts: u64,
+    /// Percentage of scans.
+    pub scans: u64,
     latest: bool,
 }
 
@@ -30,8 +36,15 @@ const fn workload(name: &'static str, shares: [u64; 4], latest: bool) -> Workloa
     Workload { name, reads, updates, inserts, scans, latest }
 }
 
+impl Workload {
+    /// Returns the number of the record that has this rank, of `there` records.
+    pub fn record(&self, rank: u64, there: u64) -> u64 {
+        if self.latest { there - 1 - rank } else { mix(rank) % there }
+    }
+}
+
 /// In the order that YCSB recommends: workloads with inserts come last.
-const WORKLOADS: [Workload; 6] = [
+pub const WORKLOADS: [Workload; 6] = [
     workload("A", [50, 50, 0, 0], false),
     workload("B", [95, 5, 0, 0], false),
     workload("C", [100, 0, 0, 0], false),
@@ -41,7 +54,7 @@ const WORKLOADS: [Workload; 6] = [
 ];
 
 /// Most records of a scan.
-const SCANNED: u64 = 100;
+pub const SCANNED: u64 = 100;
 
 /// Measures and returns the figure.
 pub fn figures(
@@ -129,7 +142,7 @@ struct Run<'a> {
 }
 
 /// Returns the key of record number `n`, in hashed order.
-fn key(n: u64) -> u64 {
+pub fn key(n: u64) -> u64 {
     mix(n) >> 1 | 1
 }
 
@@ -201,7 +214,7 @@ impl Run<'_> {
     fn step(&mut self, workload: &Workload, zipf: &Zipf, rng: &mut fastrand::Rng) {
         let rank = zipf.rank(rng.f64());
         let there = self.versions.len() as u64;
-        let n = if workload.latest { there - 1 - rank } else { mix(rank) % there };
+        let n = workload.record(rank, there);
         let mut choice = rng.u64(0..100);
         let mut is = |share: u64| {
             let chosen = choice < share;
@@ -236,7 +249,8 @@ impl Run<'_> {
 
 /// Ranks by Zipf's law, after Gray and others, "Quickly generating billion-record synthetic
 /// databases".
-struct Zipf {
+#[derive(Debug)]
+pub struct Zipf {
     items: f64,
     zeta: f64,
     alpha: f64,
@@ -246,7 +260,8 @@ struct Zipf {
 const THETA: f64 = 0.99;
 
 impl Zipf {
-    fn new(items: u64) -> Zipf {
+    /// Makes ranks for this number of items.
+    pub fn new(items: u64) -> Zipf {
         let zeta: f64 = (1..=items).map(|n| (n as f64).powf(-THETA)).sum();
         let zeta_2 = 1.0 + 2f64.powf(-THETA);
         let items = items as f64;
@@ -255,7 +270,7 @@ impl Zipf {
     }
 
     /// Returns a rank. 0 is the most frequent one.
-    fn rank(&self, uniform: f64) -> u64 {
+    pub fn rank(&self, uniform: f64) -> u64 {
         let scaled = uniform * self.zeta;
         if scaled < 1.0 {
             return 0;

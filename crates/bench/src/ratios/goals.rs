@@ -28,7 +28,8 @@ impl std::fmt::Display for Goal {
     }
 }
 
-/// The names in `ratios.json`, `practical.json` and `fio.json`, with their meanings and goals.
+/// The names in `ratios.json`, `practical.json`, `fio.json` and `sqlite.json`, with their meanings
+/// and goals.
 pub const GOALS: &[(&str, Goal, &str)] = &[
     ("write_64B_vs_one_drain", Goal::AtMost(1.35), "64 bytes, random, to copy and one drain"),
     ("write_256B_vs_two_drains", Goal::AtMost(1.15), "256 bytes, to copy and two drains"),
@@ -75,6 +76,14 @@ pub const GOALS: &[(&str, Goal, &str)] = &[
     ("replace_400B_vs_rename", Goal::AtMost(0.8), "a document replaced, durably"),
     ("replace_4MB_vs_rename", Goal::AtMost(1.3), "a document replaced, durably"),
     ("log_append_vs_odsync", Goal::AtMost(1.2), "256 bytes appended durably, to one O_DSYNC write"),
+    // SQLite, in `sqlite.json`: throughputs, and bytes.
+    ("sqlite_tpcc_vs_wal_full", Goal::AtLeast(1.5), "TPC-C on ext4, to WAL with synchronous=FULL"),
+    ("sqlite_tpcc_vs_truncate_full", Goal::AtLeast(4.0), "TPC-C, to the truncated journal"),
+    ("sqlite_update_1KiB_vs_wal_full", Goal::AtLeast(1.5), "updates of 1 KiB, to WAL"),
+    ("sqlite_update_1KiB_vs_truncate_full", Goal::AtLeast(4.0), "updates of 1 KiB, to the journal"),
+    ("sqlite_bytes_vs_wal", Goal::AtMost(0.6), "bytes written to the device, to WAL's"),
+    ("sqlite_pmem_tpcc_vs_best", Goal::AtLeast(2.4), "TPC-C on tmpfs, to the best mode of SQLite"),
+    ("sqlite_pmem_update_1KiB_vs_best", Goal::AtLeast(2.4), "updates of 1 KiB on tmpfs"),
     ("opens_10000_files", Goal::AtLeast(1.0), "1 if a process can have that many files open"),
 ];
 

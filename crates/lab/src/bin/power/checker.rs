@@ -9,7 +9,8 @@
 
 use crate::Anything;
 use crate::crowd::LEN;
-use crate::expected::Expected;
+use crate::database;
+use crate::expected::{Expected, Stored};
 use crate::hurry::{skip_syncs, stop};
 use crate::mounts::{System, other_boot, own_mounts, unmount};
 use crate::run::UNMOUNTABLE;
@@ -79,6 +80,13 @@ fn recover(system: System, device: &Path, folder: &Path, expected: &Expected) ->
                 options.open(folder.join(name))?.close(CloseMode::Fast)?;
             }
         }
+        for database in expected.databases.iter().map(|file| file.database) {
+            if folder.join(database.name).exists() {
+                let connection = database.open(folder, "fast")?;
+                database::last(&connection)?;
+                connection.close().map_err(|(_, error)| error)?;
+            }
+        }
         Ok(())
     };
     let opened = open_all();
@@ -120,6 +128,38 @@ fn look_at_files(folder: &Path, expected: &Expected, random: &mut fastrand::Rng)
         let path = folder.join(file.crowd.name);
         let options = || options(file.crowd.durability, LEN);
         look_at_file(&path, &options, file.may_be_missing(), &|bytes| file.check(bytes), random)?;
+    }
+    for file in &expected.databases {
+        let looked = look_at_database(folder, file, random);
+        looked.map_err(|e| format!("{}: {e}", file.database.name))?;
+    }
+    Ok(())
+}
+
+/// Opens a database, and runs more transactions in some of them. These must leave a plain file,
+/// which SQLite reads without this crate.
+fn look_at_database(folder: &Path, file: &Stored, random: &mut fastrand::Rng) -> Anything<()> {
+    let path = folder.join(file.database.name);
+    if !path.exists() {
+        return if file.may_be_missing() { Ok(()) } else { Err("it is gone".into()) };
+    }
+    let goes_on = random.u8(..GO_ON) == 0;
+    let connection = file.database.open(folder, if goes_on { "spatial" } else { "fast" })?;
+    let mut last = database::last(&connection)?;
+    file.check(last)?;
+    if goes_on {
+        for _ in 0..3 {
+            last += 1;
+            database::run(&connection, last, random.u64(..))?;
+        }
+    }
+    connection.close().map_err(|(_, error)| error)?;
+    if goes_on {
+        let plain = rusqlite::Connection::open(path)?;
+        let found = database::last(&plain)?;
+        if found != last {
+            return Err(format!("going on: transaction {found} is the last one, not {last}").into());
+        }
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! loss.
 
 use crate::crowd::{self, CROWDS, Crowd, THREADS};
+use crate::database::{DATABASES, Database};
 use crate::mounts::System;
 use crate::script::{Op, PLANS, Plan, Script, State, after, makes_point};
 use atomic_mmap::CloseMode;
@@ -10,6 +11,7 @@ use atomic_mmap::CloseMode;
 pub struct Expected {
     pub scripts: Vec<Followed>,
     pub crowds: Vec<Watched>,
+    pub databases: Vec<Stored>,
 }
 
 /// The expectation for a file that follows a script.
@@ -50,6 +52,31 @@ pub struct Watched {
     is_there: bool,
 }
 
+/// The expectation for a database.
+pub struct Stored {
+    pub database: Database,
+    /// The last transaction that has begun, and the last one that has returned.
+    begun: u64,
+    returned: u64,
+}
+
+impl Stored {
+    pub fn may_be_missing(&self) -> bool {
+        self.returned == 0
+    }
+
+    /// Returns an error if `last` may not be the database's last transaction.
+    pub fn check(&self, last: u64) -> Result<(), String> {
+        match (self.returned..=self.begun).contains(&last) {
+            true => Ok(()),
+            false => Err(format!(
+                "transaction {last} is the last one, acknowledged is {}, begun {}",
+                self.returned, self.begun
+            )),
+        }
+    }
+}
+
 impl Expected {
     pub fn new(system: System, seed: u64) -> Expected {
         let followed = |plan: &Plan| Followed {
@@ -70,9 +97,11 @@ impl Expected {
             durable: [0; THREADS],
             is_there: false,
         };
+        let stored = |database: &Database| Stored { database: *database, begun: 0, returned: 0 };
         Expected {
             scripts: PLANS.iter().map(followed).collect(),
             crowds: CROWDS.iter().map(watched).collect(),
+            databases: DATABASES.iter().map(stored).collect(),
         }
     }
 
@@ -85,6 +114,16 @@ impl Expected {
             match *what {
                 "b" => file.begin(),
                 "d" => file.end(),
+                _ => return Err(not_understood()),
+            }
+            return Ok(());
+        }
+        if let Some(file) = self.databases.iter_mut().find(|file| file.database.name == *name) {
+            let [number] = rest else { return Err(not_understood()) };
+            let number = number.parse().map_err(|_| not_understood())?;
+            match *what {
+                "start" => file.begun = number,
+                "commit" => file.returned = number,
                 _ => return Err(not_understood()),
             }
             return Ok(());

@@ -20,7 +20,7 @@
 //! | [`mounts`] | loop devices, file systems and mounts |
 //! | [`epochs`] | the images that a power loss can leave |
 //! | [`images`] | the choice of images |
-//! | [`script`], [`crowd`] | the operations on a file, and its allowed states |
+//! | [`script`], [`crowd`], [`database`] | the operations on a file, and its allowed states |
 //! | [`writer`] | the process that does the operations |
 //! | [`expected`] | the expectations for an image, from the marks before it |
 //! | [`checker`] | the process that compares an image with them |
@@ -30,6 +30,8 @@
 mod checker;
 #[cfg(target_os = "linux")]
 mod crowd;
+#[cfg(target_os = "linux")]
+mod database;
 #[cfg(target_os = "linux")]
 mod disk;
 #[cfg(target_os = "linux")]

@@ -7,6 +7,8 @@
 //! | `d FILE` | this operation has returned |
 //! | `begin FILE THREAD N` | an operation of a thread begins, in a file of several threads |
 //! | `done FILE THREAD N` | this operation has returned |
+//! | `start FILE N` | a transaction of a database begins |
+//! | `commit FILE N` | its COMMIT has returned |
 //! | `sync FILE` | a call that makes a durable point begins, in a file of several threads |
 //! | `synced FILE` | this call has returned |
 //!
@@ -14,6 +16,7 @@
 
 use crate::Anything;
 use crate::crowd::{CROWDS, Crowd, LEN, RANGE, THREADS, range_at, stamp};
+use crate::database::{self, DATABASES, Database};
 use crate::script::{JOURNAL_LEN, Op, PLANS, Plan, Script};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Medium, Options};
 use std::fs::{self, File};
@@ -26,6 +29,8 @@ use std::time::Duration;
 
 /// Number of operations of each thread of a crowd between an open and the next close.
 const CROWD_ROUND: u64 = 12;
+/// Number of transactions between an open of a database and its close.
+const DATABASE_ROUND: u64 = 10;
 
 struct Writer<'a> {
     folder: &'a Path,
@@ -38,7 +43,7 @@ struct Writer<'a> {
 pub fn write(folder: &Path, marks: &Path, seed: u64, operations: u64) -> Anything<()> {
     let marks = File::options().write(true).open(marks)?;
     let writer = Writer { folder, marks, seed, operations };
-    let at_work = AtomicUsize::new(PLANS.len() + CROWDS.len());
+    let at_work = AtomicUsize::new(PLANS.len() + CROWDS.len() + DATABASES.len());
     let failed = AtomicBool::new(false);
     let run = |what: &dyn Fn() -> Anything<()>| {
         if let Err(error) = what() {
@@ -55,6 +60,10 @@ pub fn write(folder: &Path, marks: &Path, seed: u64, operations: u64) -> Anythin
         for crowd in CROWDS {
             let (run, writer) = (&run, &writer);
             scope.spawn(move || run(&|| writer.crowd(crowd)));
+        }
+        for database in DATABASES {
+            let (run, writer) = (&run, &writer);
+            scope.spawn(move || run(&|| writer.database(database)));
         }
         let mut random = fastrand::Rng::with_seed(seed);
         while at_work.load(Ordering::Relaxed) > 0 {
@@ -133,6 +142,23 @@ impl Writer<'_> {
                 fs::remove_file(self.path(plan.name))?;
                 File::open(self.folder)?.sync_all()?;
             }
+        }
+        Ok(())
+    }
+
+    fn database(&self, database: &Database) -> Anything<()> {
+        let mut n = 0;
+        while n < self.operations / 2 {
+            let close = if n / DATABASE_ROUND % 3 == 2 { "spatial" } else { "fast" };
+            let connection = database.open(self.folder, close)?;
+            for _ in 0..DATABASE_ROUND {
+                n += 1;
+                self.say(&format!("start {} {n}", database.name))?;
+                let done = database::run(&connection, n, self.seed);
+                done.map_err(|e| format!("{}: {e}", database.name))?;
+                self.say(&format!("commit {} {n}", database.name))?;
+            }
+            connection.close().map_err(|(_, error)| error)?;
         }
         Ok(())
     }
