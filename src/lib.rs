@@ -4,6 +4,7 @@
 #![doc = concat!("[examples/raft_vote.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/raft_vote.rs")]
 #![doc = concat!("[crates/capi/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/crates/capi/README.md")]
 #![doc = concat!("[crates/cli/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/crates/cli/README.md")]
+#![doc = concat!("[crates/preload/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/crates/preload/README.md")]
 #![doc = concat!("[crates/openraft/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/crates/openraft/README.md")]
 #![doc = concat!("[crates/sqlite/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/crates/sqlite/README.md")]
 #![doc = concat!("[examples/offsets.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/offsets.rs")]

@@ -20,6 +20,7 @@ mutants! {
         ResizingNotLocked "resizing-not-locked": "the length changes while views are pinned, and in two threads at a time",
         ShrinkBoundaryNotLocked "shrink-boundary-not-locked": "a shrink does not lock the region of the new end",
         ResizeTakesAnyLength "resize-takes-any-length": "a transaction that changes the length does not check the length that it was told",
+        ShorterIsNoConflict "shorter-is-no-conflict": "a replacement fails if another thread has made the file shorter since it looked",
         GrowthBeforeValidation "growth-before-validation": "a growth is prepared before the transaction's reads are validated",
         GrownPagesNotLocked "grown-pages-not-locked": "an operation that grows the file does not lock what it writes past the old end",
         ResizeLocksNoReads "resize-locks-no-reads": "a transaction that changes the length does not lock what it has read",

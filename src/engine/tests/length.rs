@@ -1,9 +1,10 @@
 //! Tests that a new length and its bytes become visible together.
 
-use super::fixture::new_file;
-use crate::AtomicMappedFile;
+use super::fixture::{new_file, open, options};
+use crate::engine::plan::Segment;
 use crate::pair::pause;
 use crate::units::{PAGE, PageIndex, REGION};
+use crate::{AtomicMappedFile, Error, Medium};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -74,4 +75,19 @@ fn a_growth_holds_all_its_pages_when_its_length_is_published() {
             assert_eq!(file.load::<[u8; 8]>(at).expect("a read"), [7; 8]);
         }
     }
+}
+
+/// Another thread may make the file shorter between the look at its length and the locks. The
+/// replacement then looks again: it must not report its own bytes as past the end.
+#[test]
+fn a_replacement_that_finds_a_shorter_file_is_a_conflict() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = open(folder.path(), options(100).medium(Medium::Ram));
+    let data = document(5000);
+    let segments = [Segment { offset: 0, data: &data }];
+    let replaced = file.engine().replace_once(&segments, 5000, 5000);
+    assert!(matches!(replaced, Err(Error::Conflict { .. })), "{replaced:?}");
+    assert_eq!(file.len(), 100);
+    file.replace(&data).expect("the length is looked at");
+    assert_eq!(file.read_vec().expect("read"), data);
 }

@@ -63,18 +63,33 @@ impl Engine {
         let segments = if data.is_empty() { &[][..] } else { &segment[..] };
         let len = data.len() as u64;
         loop {
-            let is_other_length = self.len() != len;
-            let told = Told { exactly: Some(len), ..Told::default() };
-            let read_set = ReadSet { told, ..ReadSet::default() };
-            let replaced = match is_other_length {
-                // The old length does not matter, unless it is the new one by now.
-                true => self.commit_with_len(len, segments, &ReadSet::default(), None),
-                false => self.commit(segments, &read_set, None),
-            };
-            match replaced {
+            match self.replace_once(segments, self.len(), len) {
                 Err(error) if error.is_conflict() => {}
                 other => return other,
             }
+        }
+    }
+
+    /// Replaces the contents for a caller that has found the length `old`. Fails with `Conflict` if
+    /// another thread has changed the length since, and that matters.
+    pub(in crate::engine) fn replace_once(
+        &self,
+        segments: &[Segment<'_>],
+        old: u64,
+        new: u64,
+    ) -> Result<()> {
+        if old != new {
+            // The old length does not matter, unless it is the new one by now.
+            return self.commit_with_len(new, segments, &ReadSet::default(), None);
+        }
+        let told = Told { exactly: Some(new), ..Told::default() };
+        let read_set = ReadSet { told, ..ReadSet::default() };
+        match self.commit(segments, &read_set, None) {
+            // Another thread has made the file shorter.
+            Err(Error::PastEnd { .. }) if !planted!(ShorterIsNoConflict) => {
+                Err(Error::Conflict { path: self.path() })
+            }
+            other => other,
         }
     }
 

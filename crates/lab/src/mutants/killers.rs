@@ -106,6 +106,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
             by(test("power", "new_lengths_with_their_bytes"))
         }
         ResizeTakesAnyLength => by(test("lengths", "a_change_of_the_length_commits_only")),
+        ShorterIsNoConflict => by(test("atomic_mmap", "a_replacement_that_finds_a_shorter_file")),
         GrowthBeforeValidation => by(test("lengths", "conflicts_of_a_growing_transaction")),
         GrownPagesNotLocked => by(test("atomic_mmap", "a_growth_holds_all_its_pages")),
         RegrownBytesComeBack => by(test("lengths", "a_transaction_sees_the_length")),

@@ -9,6 +9,7 @@ mod kill;
 mod model;
 mod space;
 mod stock;
+mod syncs;
 
 /// Runs the part of a test that belongs in a process of its own: see [`common::child`].
 #[test]
@@ -18,6 +19,7 @@ fn child() {
         "writer" => kill::write(&role),
         "first" => kill::write_first(&role),
         "opener" => connections::open_and_say(&role),
+        "syncs fail" => syncs::commit_while_syncs_fail(&role),
         "victim" => stock::leave_hot_journal(&role),
         other => panic!("no role {other}"),
     }
