@@ -29,7 +29,7 @@ pub struct Api {
 }
 
 /// Places in `sqlite3_api_routines`, which only ever grows at its end.
-mod place {
+pub(super) mod place {
     pub const VERSION: usize = 67;
     pub const MALLOC: usize = 68;
     pub const RESULT_TEXT: usize = 85;
@@ -67,6 +67,20 @@ pub type ResultText = unsafe extern "C" fn(*mut c_void, *const c_char, c_int, is
 /// `SQLITE_TRANSIENT`: SQLite copies the text.
 pub const TRANSIENT: isize = -1;
 
+/// Returns a copy of `text` in memory of SQLite. Null without memory.
+fn copy_by(malloc: Malloc, text: &str) -> *mut c_char {
+    let Ok(len) = c_int::try_from(text.len() + 1) else { return std::ptr::null_mut() };
+    // SAFETY: the allocation is null or has `len` bytes, which are all written.
+    unsafe {
+        let copy = malloc(len).cast::<u8>();
+        if !copy.is_null() {
+            copy.copy_from_nonoverlapping(text.as_ptr(), text.len());
+            copy.add(text.len()).write(0);
+        }
+        copy.cast()
+    }
+}
+
 impl Routines {
     /// # Safety
     /// `table` is SQLite's table of functions.
@@ -100,6 +114,12 @@ impl Routines {
                 log: self.get(place::LOG),
             })
         }
+    }
+
+    /// Returns a copy of `text` that SQLite frees, also where SQLite is too old for all the rest.
+    pub fn copy(self, text: &str) -> *mut c_char {
+        // SAFETY: the place and type are those of sqlite3ext.h, from SQLite 3.3.13 on.
+        copy_by(unsafe { self.get(place::MALLOC) }, text)
     }
 
     pub fn create_function(self) -> CreateFunction {
@@ -153,16 +173,7 @@ impl Api {
 
     /// Returns a copy of `text` that SQLite frees. Null without memory.
     pub fn copy(&self, text: &str) -> *mut c_char {
-        let Ok(len) = c_int::try_from(text.len() + 1) else { return std::ptr::null_mut() };
-        // SAFETY: the allocation is null or has `len` bytes, which are all written.
-        unsafe {
-            let copy = (self.malloc)(len).cast::<u8>();
-            if !copy.is_null() {
-                copy.copy_from_nonoverlapping(text.as_ptr(), text.len());
-                copy.add(text.len()).write(0);
-            }
-            copy.cast()
-        }
+        copy_by(self.malloc, text)
     }
 
     /// Returns the value of a parameter of a database's URI.

@@ -31,15 +31,10 @@ pub unsafe extern "C" fn sqlite3_atomicmmapsqlite_init(
     caught(Code::ERROR.0, || {
         // SAFETY: the loader gives its table of functions.
         let routines = unsafe { Routines::new(routines) };
-        let api = match routines.api() {
-            Ok(api) => api,
-            // Too old for the function that would copy a message.
-            Err(_) => return Code::ERROR.0,
-        };
-        if let Err(error) = register_with(api, false) {
+        if let Err(error) = routines.api().and_then(|api| register_with(api, false)) {
             if !message.is_null() {
                 // SAFETY: SQLite's variable. It frees the message.
-                unsafe { *message = api.copy(&error.to_string()) };
+                unsafe { *message = routines.copy(&error.to_string()) };
             }
             return Code::ERROR.0;
         }
@@ -63,4 +58,40 @@ unsafe extern "C" fn error_function(context: *mut c_void, _: c_int, _: *mut *mut
         // SAFETY: a context of the copy of SQLite in `FIRST`, which copies the text.
         unsafe { (routines.result_text())(context, message.as_ptr().cast(), len, TRANSIENT) };
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::api::place;
+    use super::*;
+    use std::ffi::CStr;
+
+    /// The version of a copy of SQLite that lacks a function which the VFS needs.
+    unsafe extern "C" fn version() -> c_int {
+        3_036_000
+    }
+
+    unsafe extern "C" fn malloc(len: c_int) -> *mut c_void {
+        // SAFETY: a size.
+        unsafe { libc::malloc(len as usize) }
+    }
+
+    #[test]
+    fn a_copy_of_sqlite_that_is_too_old_is_told_so() {
+        let mut table = [std::ptr::null::<c_void>(); place::RESULT_TEXT];
+        table[place::VERSION] = version as *const c_void;
+        table[place::MALLOC] = malloc as *const c_void;
+        let mut message = std::ptr::null_mut();
+        // SAFETY: the table has the functions that are called for this version.
+        let code = unsafe {
+            let table = table.as_ptr().cast();
+            sqlite3_atomicmmapsqlite_init(std::ptr::null_mut(), &raw mut message, table)
+        };
+        assert_eq!(code, Code::ERROR.0);
+        // SAFETY: the message that was just made.
+        let said = unsafe { CStr::from_ptr(message) }.to_str().expect("UTF-8");
+        assert!(said.contains("3036000 is too old") && said.contains("needs 3.37"), "{said}");
+        // SAFETY: from `malloc` above, and not used any more.
+        unsafe { libc::free(message.cast()) };
+    }
 }
