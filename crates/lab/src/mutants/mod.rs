@@ -71,7 +71,11 @@ fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// Builds test binaries, and returns their paths by their names.
+/// The packages with tests that notice planted bugs. Tests of other packages have names that are
+/// also used here.
+const PACKAGES: [&str; 2] = ["/crates/instrumented/Cargo.toml\"", "/crates/lab/Cargo.toml\""];
+
+/// Builds test binaries, and returns the paths of those in [`PACKAGES`] by their names.
 fn test_binaries(command: &mut Command, folder: &Path) -> io::Result<HashMap<String, PathBuf>> {
     let output = command.current_dir(folder).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
@@ -79,7 +83,8 @@ fn test_binaries(command: &mut Command, folder: &Path) -> io::Result<HashMap<Str
     }
     // One line for each artifact. That of a test has the path of an executable.
     let text = String::from_utf8_lossy(&output.stdout);
-    let executables = text.lines().filter_map(|line| {
+    let is_ours = |line: &&str| PACKAGES.iter().any(|package| line.contains(package));
+    let executables = text.lines().filter(is_ours).filter_map(|line| {
         let (_, rest) = line.split_once("\"executable\":\"")?;
         Some(PathBuf::from(rest.split_once('"')?.0))
     });
@@ -151,7 +156,7 @@ impl Killers {
 
     /// Returns a command that runs the tests of a place with `filter` in their names, and no other.
     fn tests(&self, place: &str, filter: &str) -> io::Result<Command> {
-        // A module comes first. The lab has a program `power`, and its unit tests are a binary too.
+        // A module comes first: a program of the lab may have its name, and unit tests.
         let module = format!("{place}::");
         let is_module = self.names(INTEGRATION)?.iter().any(|name| name.starts_with(&module));
         let (binary, prefix) = if is_module { (INTEGRATION, &*module) } else { (place, "") };
