@@ -28,15 +28,15 @@ pub struct Inspection {
     /// `true` if the file is open for writing, here or in another process. Then there is no
     /// decision, and the other findings may be of different moments.
     pub is_open: bool,
-    /// What the home file's attribute says: the first column of the pair table.
+    /// The state of the home file's attribute: the first column of the pair table.
     pub mark: String,
     /// The reflection file that was found, and its state: the second column.
     pub found: String,
-    /// What opening would do.
+    /// The decision of an opening.
     pub decision: Option<Decision>,
-    /// What opening would do with [`OnMismatch::Discard`].
+    /// The decision with [`OnMismatch::Discard`].
     pub if_discarded: Option<Decision>,
-    /// What opening would do with [`OnMismatch::Trust`].
+    /// The decision with [`OnMismatch::Trust`].
     pub if_trusted: Option<Decision>,
     /// The reflection file, if there is one that counts or may count.
     pub reflection: Option<PathBuf>,

@@ -422,21 +422,8 @@ fn calls_that_a_filter_refuses_have_another_way() {
 
 /// Refuses the calls of this thread, and of the threads that it starts, from now on.
 fn refuse(calls: &[libc::c_long], errno: libc::c_int) {
-    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
-    for call in calls {
-        program.push(step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, *call as u32));
-        let refusal = libc::SECCOMP_RET_ERRNO | errno as u32;
-        program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, refusal));
-    }
-    program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the program outlives the call, and the other arguments are plain numbers.
-    let done = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0
-    };
-    assert!(done, "{}", io::Error::last_os_error());
+    let answers: Vec<_> = calls.iter().map(|call| (*call, errno)).collect();
+    crate::common::filter::answer(&answers).expect("a filter of calls");
 }
 
 fn use_with_a_filter(folder: &Path, medium: Medium, errno: libc::c_int, when: &str) {

@@ -99,7 +99,7 @@ impl Drop for Memory {
     }
 }
 
-/// What one turn of fio does.
+/// The work of one turn of fio.
 struct Job<'a> {
     size: &'static str,
     folder: &'a Path,

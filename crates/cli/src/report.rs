@@ -1,4 +1,4 @@
-//! What a command prints: lines for people, or one JSON object.
+//! The output of a command: lines for people, or one JSON object.
 
 use crate::outcome::Failure;
 use serde_json::{Map, Value, json};

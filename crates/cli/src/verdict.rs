@@ -1,4 +1,4 @@
-//! What a look at a file means for its user.
+//! The meaning of a look at a file for its user.
 
 use crate::outcome::Outcome;
 use crate::report::Report;

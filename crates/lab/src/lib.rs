@@ -7,6 +7,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`blocks`] | full disks, and stores to pages without storage, for each block size |
+//! | `corpora` | the fuzzer's corpora, with bugs planted in recovery (Linux on x86-64) |
 //! | [`faults`] | failing system calls: the right error, and nothing lost |
 //! | [`fuzzing`] | the fuzz targets |
 //! | [`identity`] | ownership of files, when files were moved, copied or lost |
@@ -26,6 +27,8 @@
 
 pub mod blocks;
 pub mod checker;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub mod corpora;
 #[cfg(target_os = "linux")]
 pub mod death;
 pub mod faults;

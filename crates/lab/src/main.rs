@@ -29,6 +29,8 @@ const PARTS: &[(&str, &str, Run)] = &[
     ("loom", "do the protocols hold in every execution?", lab::loom::run),
     ("histories", "is what threads see explained by some order?", lab::histories::run),
     ("mutants", "do the tests notice a bug in the engine?", lab::mutants::run),
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    ("corpora", "do the fuzzer's corpora notice a bug in recovery?", lab::corpora::run),
     (
         "faults",
         "does every failing system call end in the right error, with nothing lost?",

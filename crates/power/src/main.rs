@@ -24,6 +24,7 @@
 //! | [`writer`] | the process that does the operations |
 //! | [`expected`] | the expectations for an image, from the marks before it |
 //! | [`checker`] | the process that compares an image with them |
+//! | [`filter`] | answers that replace system calls |
 //! | [`hurry`] | shortcuts that skip syncs without effect |
 
 #[cfg(target_os = "linux")]
@@ -38,6 +39,9 @@ mod disk;
 mod epochs;
 #[cfg(target_os = "linux")]
 mod expected;
+#[cfg(target_os = "linux")]
+#[path = "../../../tests/it/common/filter.rs"]
+mod filter;
 #[cfg(target_os = "linux")]
 mod fuse;
 #[cfg(target_os = "linux")]

@@ -21,7 +21,7 @@ pub(crate) const MOST: usize = 0x7fff_f000;
 /// The flags that `fcntl` can change, as far as they concern this library.
 const CHANGEABLE: c_int = libc::O_APPEND;
 
-/// What a call wants besides the description's flags.
+/// The wishes of one call, besides the description's flags.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Wanted {
     pub append: bool,

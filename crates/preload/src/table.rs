@@ -1,4 +1,4 @@
-//! What each descriptor of the process is.
+//! The meaning of each descriptor of the process.
 //!
 //! Invariants:
 //! - A descriptor that is neither chosen nor the library's own has the byte 0. So it costs one

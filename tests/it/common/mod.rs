@@ -5,6 +5,9 @@
     allow(dead_code, reason = "the tests that other systems run use a part of it")
 )]
 
+#[cfg(target_os = "linux")]
+pub mod filter;
+
 use atomic_mmap::{AtomicMappedFile, Error, Medium, Options};
 use std::ffi::OsStr;
 use std::fs;

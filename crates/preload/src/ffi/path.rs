@@ -1,4 +1,4 @@
-//! What a path or a descriptor names.
+//! The file that a path or a descriptor names.
 //!
 //! Invariant: nothing here allocates, up to the answer that a file is not chosen.
 

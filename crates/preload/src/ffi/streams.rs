@@ -21,7 +21,7 @@ static STANDARD: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(null_mut()) }; 3
 /// The streams that glibc has for them.
 static LIBCS: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(null_mut()) }; 3];
 
-/// What glibc calls on a stream.
+/// The functions that glibc calls on a stream.
 #[repr(C)]
 struct Calls {
     read: unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,

@@ -1,4 +1,4 @@
-//! What the tests share: folders, and programs under the preload.
+//! Helpers of the tests: folders, and programs under the preload.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -5,6 +5,8 @@
 mod calls;
 mod common;
 mod connections;
+#[path = "../../../../tests/it/common/filter.rs"]
+mod filter;
 mod kill;
 mod model;
 mod space;

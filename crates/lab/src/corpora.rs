@@ -1,18 +1,19 @@
-//! Planted bugs in the way back to a durable point: the corpora of the fuzzer must find each of
-//! them.
+//! The part `corpora`: the corpora of the fuzzer find bugs that are planted in the way back to a
+//! durable point.
 //!
-//! The second reading shares no code with recovery, so a planted bug in recovery makes the two
-//! disagree. Each bug is planted in a child process, since it holds for the whole process. Bugs
-//! elsewhere belong to the part `mutants`.
-#![cfg(all(target_os = "linux", target_arch = "x86_64", not(atomic_mmap_portable)))]
+//! Owns: the part `corpora`. The second reading shares no code with recovery, so a planted bug in
+//! recovery makes the two disagree. Each bug is planted in a child process, since it holds for the
+//! whole process. Bugs elsewhere belong to the part `mutants`.
 
+use crate::fuzzing::{TARGETS, templates};
+use crate::part::{Outcome, Settings};
+use crate::progress::Progress;
 use atomic_mmap::testing::mutants::{self, Mutant};
-use lab::fuzzing::{TARGETS, templates};
-use std::fs;
-use std::panic;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::{fs, io, panic};
 
 /// Number of random inputs that are tried if the corpora do not notice a bug.
 const RANDOM: u64 = 3_000;
@@ -53,7 +54,7 @@ fn noticed_at_random() -> Option<String> {
 }
 
 /// Names the planted bug of a child process.
-const BUG: &str = "LAB_FUZZING_NOTICES";
+const BUG: &str = "LAB_CORPORA";
 
 const BUGS: [Mutant; 12] = [
     Mutant::FloorNotChecked,
@@ -70,47 +71,51 @@ const BUGS: [Mutant; 12] = [
     Mutant::ChangeNotNoted,
 ];
 
+const NO_BUG: &str = "none";
+
 /// Runs the corpora with a planted bug in a child process. Returns the child's output.
-fn run_with(bug: &str) -> String {
-    let program = std::env::current_exe().expect("this program");
-    let name = "planted_bugs_of_going_back_are_noticed";
-    let child = Command::new(program)
-        .args(["--exact", name, "--nocapture", "--ignored"])
-        .env(BUG, bug)
-        .output()
-        .expect("a child");
-    String::from_utf8_lossy(&child.stdout).into_owned()
+fn run_with(bug: &str) -> io::Result<String> {
+    let child = Command::new(std::env::current_exe()?).arg("corpora").env(BUG, bug).output()?;
+    Ok(String::from_utf8_lossy(&child.stdout).into_owned())
 }
 
+/// Plays the child. Says whether the planted bug was noticed, and by which input.
 fn be_the_child(bug: &str) {
     // The templates must come from an engine without a bug.
     templates::made();
     mutants::set(mutants::by_name(bug));
     let noticed = noticed_by().or_else(|| if bug == NO_BUG { None } else { noticed_at_random() });
     mutants::set(None);
-    println!("\n{bug} noticed by {noticed:?}");
+    println!("{bug} noticed by {noticed:?}");
 }
 
-const NO_BUG: &str = "none";
-
-/// Seconds if the build is optimized, and ten times as many if not.
-#[test]
-#[ignore = "slow without optimization: .ci/run runs it in a release build"]
-fn planted_bugs_of_going_back_are_noticed() {
+/// Runs the part. The corpora determine the amount, quick or not.
+pub fn run(_settings: &Settings, progress: &Progress) -> Outcome {
+    let mut outcome = Outcome::of("corpora");
     if let Ok(bug) = std::env::var(BUG) {
-        return be_the_child(&bug);
+        be_the_child(&bug);
+        return outcome;
     }
-    let next = AtomicUsize::new(0);
     let bugs: Vec<&str> = [NO_BUG].into_iter().chain(BUGS.iter().map(|bug| bug.name())).collect();
+    let (next, said) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let said = run_with(bug);
-            let is_noticed = said.contains(&format!("{bug} noticed by Some("));
-            let is_quiet = said.contains(&format!("{bug} noticed by None"));
-            let expected = if *bug == NO_BUG { is_quiet } else { is_noticed };
-            assert!(expected, "{bug}: {said}");
+            let answer = run_with(bug).unwrap_or_else(|error| error.to_string());
+            said.lock().unwrap_or_else(PoisonError::into_inner).push((*bug, answer));
+            progress.tick(format_args!("{bug}"));
         }
     };
     let workers = std::thread::available_parallelism().map_or(1, |all| all.get());
     std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
+    for (bug, said) in said.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        let is_noticed = said.contains(&format!("{bug} noticed by Some("));
+        let is_quiet = said.contains(&format!("{bug} noticed by None"));
+        outcome.killed += u64::from(is_noticed);
+        if !(if bug == NO_BUG { is_quiet } else { is_noticed }) {
+            outcome.violations.push(format!("{bug}: {said}"));
+        }
+    }
+    outcome.planted = BUGS.len() as u64;
+    outcome.runs = format!("the corpora of {} targets, with each bug and without", OPENING.len());
+    outcome
 }
