@@ -10,8 +10,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The work of a contender in its turn, over and over: the first number is a seed, and the second one
-/// how many transactions it runs.
+/// The work of a contender in its turn, over and over: the first number is a seed, and the second
+/// one how many transactions it runs.
 pub type Work<'a> = Box<dyn FnMut(usize, usize) -> rusqlite::Result<()> + 'a>;
 
 /// Transactions between two looks at the clock.
