@@ -72,6 +72,8 @@ pub(crate) struct Setup {
     pub companions: Companions,
     /// `true` if every mount of the files' file systems shares the page cache that is stored to.
     pub cache_is_shared: bool,
+    /// `true` if a file's calls and its mappings surely share one page cache.
+    pub calls_share_cache: bool,
     /// The journal of durable points. `None` where no durable points are kept.
     pub journal: Option<Journal>,
     /// `true` if cuts are taken. They are where durable points are kept.
@@ -134,7 +136,8 @@ impl Engine {
         // On a simulated machine, all work is done by the thread that requests it.
         let keeps_points = setup.journal.is_some();
         let is_special = setup.keeps_cuts || setup.pair.home.is_private();
-        let mode = Mode::of(platform, is_special, setup.policy);
+        let by_call = keeps_points && setup.calls_share_cache;
+        let mode = Mode::of(platform, is_special, by_call, setup.policy);
         let direct = DirectStore::of(platform, mode);
         let may_run = platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
         // Without durable points there is no work at an interval.

@@ -15,7 +15,7 @@ mod structure;
 
 use advice::{ADVICE, address_space_advice, advice_after, at, no_space_message};
 pub use distrust::Distrust;
-pub(crate) use doubt::{SYNC_FOR_A_POINT, SYNC_OF_LENGTH, WRITE_A_POINT};
+pub(crate) use doubt::{SYNC_FOR_A_POINT, SYNC_OF_LENGTH, WRITE_A_POINT, WRITE_A_RUN};
 pub use io_error::IoError;
 pub use mismatch::Mismatch;
 use mismatch::mismatch_message;
@@ -224,8 +224,8 @@ pub enum Error {
     },
 
     /// An earlier failure has made the handle permanently unusable: a durable point or checkpoint
-    /// that failed or panicked, or a failed sync of a new length on `Medium::Dax`. Drop every
-    /// handle and open the file again: opening recovers.
+    /// that failed or panicked, a failed write of a long run, or a failed sync of a new length on
+    /// `Medium::Dax`. Drop every handle and open the file again: opening recovers.
     #[error(
         "{}: unusable since {cause}{ADVICE}",
         path.display()

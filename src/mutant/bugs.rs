@@ -140,6 +140,9 @@ mutants! {
     "pair/mod.rs" {
         ReaderWrites "reader-writes": "a handle that was opened for reading alone takes writes",
         ChangeNotNoted "change-not-noted": "a page that changes is not noted for the next durable point",
+        RunFailureIgnored "run-failure-ignored": "an operation commits although the call for a long run has failed",
+        FailedRunForgotten "failed-run-forgotten": "a handle goes on after the call for a long run has failed",
+        LimitFailsRun "limit-fails-run": "a limit of the process on the length of files fails a long run",
     }
     "engine/plan.rs" {
         NothingLocked "nothing-locked": "a write over several pages takes no locks",
@@ -417,6 +420,7 @@ mutants! {
     }
     "recovery/context.rs" {
         RecoverLengthIgnored "recover-length-ignored": "recovery goes by the length word while a redo record holds another length",
+        RunByAnyCall "run-by-any-call": "calls write long runs where they may bypass the mapped cache",
         MountedAloneTaken "mounted-alone-taken": "a file that is itself a mount point is opened",
         CompanionNotOwned "companion-not-owned": "companions stay owned by the process that made them, which may be the administrator's",
     }

@@ -42,13 +42,13 @@ pub mod stats;
 
 use crate::bitmap::Side;
 use crate::config::Medium;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, WRITE_A_RUN};
 use crate::format::entry::Seed;
 use crate::format::flip_record::RingSeed;
 use crate::format::layout::{self, LANE_COUNT};
 use crate::lock::fence_own_writes;
 use crate::mmap::{MappedFile, Sides};
-use crate::mutant::planted;
+use crate::mutant::{planted, unless};
 use crate::pair::dirty::{Consumer, DirtySet, Pages};
 use crate::pair::gates::{Gate, GateGuard};
 use crate::pair::log::lane::Lane;
@@ -64,6 +64,7 @@ use crate::platform::{Copying, Platform, barrier, fork};
 use crate::primitive::{AtomicU64, Mutex, OnceLock, Ordering, RwLock, fence};
 use crate::thread_cache::Tag;
 use crate::units::{LaneIndex, PageIndex, SLICE, WORD};
+use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Weak;
@@ -410,6 +411,39 @@ impl Pair {
             self.reflection.store_line(at, *line);
         }
         lane.stats.bump(Counter::BytesWritten, (lines.len() * SLICE) as u64);
+    }
+
+    /// Stores whole slices by a call, so that no page faults. Otherwise as [`store`](Self::store).
+    /// After an error any part may have been stored, and the handle is poisoned.
+    pub(crate) fn store_by_call(
+        &self,
+        lane: &Lane,
+        file: &MappedFile,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        // If the call itself brought the pages into the cache, they would be large ones. A later
+        // store to one line of such a page would make the kernel write all of it.
+        file.will_need(at, bytes.len() as u64);
+        match file.write_file(bytes, at) {
+            Ok(()) => {
+                lane.stats.bump(Counter::BytesWritten, bytes.len() as u64);
+                Ok(())
+            }
+            // A limit of this process counts for calls alone. A mapping is not limited.
+            Err(e) if e.kind() == io::ErrorKind::FileTooLarge && !planted!(LimitFailsRun) => {
+                self.store(lane, file, at, bytes);
+                Ok(())
+            }
+            Err(_) if planted!(RunFailureIgnored) => Ok(()),
+            Err(e) => {
+                let error = Error::io_at(WRITE_A_RUN, file.path(), at, e);
+                // On a mount that writes synchronously (`-o sync`) the error may be the one report
+                // of an earlier write-back, which the next sync would not get.
+                unless!(FailedRunForgotten, self.poison(&error));
+                Err(error)
+            }
+        }
     }
 
     /// Stores bytes to `file`. The next drain makes them durable.

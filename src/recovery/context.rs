@@ -161,6 +161,13 @@ impl<'a> Opening<'a> {
         Ok(())
     }
 
+    /// Returns `true` if a file's calls and its mappings surely share one page cache. On a file
+    /// system of another machine, or of a user's process, they may not.
+    pub(super) fn calls_share_cache(&self) -> bool {
+        let is_local = |on: &FileSystem| matches!(on, FileSystem::Local(_));
+        [self.home_lies_on, self.dir_lies_on].iter().all(is_local) || planted!(RunByAnyCall)
+    }
+
     /// Returns the names of the companions that exist, or of those that opening will make.
     pub(super) fn companions_of(
         &self,

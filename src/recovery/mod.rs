@@ -571,6 +571,7 @@ impl Mapped<'_> {
                 folder => companions.within(&Arc::new(folder.closed())),
             },
             cache_is_shared: located.opening.cache_is_shared,
+            calls_share_cache: located.opening.calls_share_cache(),
             keeps_cuts: journal.is_some() || options.keeps_cuts,
             journal,
             durability: options.durability,

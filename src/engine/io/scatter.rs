@@ -26,6 +26,11 @@ const RUN_AT_ONCE: u64 = 4 * PAGE as u64;
 /// many bytes. Fewer bytes are copied line by line, each line to its side.
 const PIECE: usize = PAGE / 4;
 
+/// A run of at least this many bytes is written by a call where the mode allows it. After a durable
+/// point most of its pages are clean, and a store to a clean page is a page fault. The kernel
+/// copies long runs faster than pages fault (docs/decisions/long-runs-by-call.md).
+const BY_CALL: u64 = 64 << 10;
+
 /// Bytes that are copied at once, and the side that they go to.
 type Run = (Side, Range<u64>);
 
@@ -83,7 +88,7 @@ impl Engine {
             if is_whole_pages(&bytes)
                 && let Some(valid) = region.valid_side(span.pages.clone())
             {
-                self.add_to_run(lane, segment, &mut run, (valid.other(), bytes), at_once);
+                self.add_to_run(lane, segment, &mut run, (valid.other(), bytes), at_once)?;
                 continue;
             }
             let mut start = bytes.start;
@@ -94,7 +99,7 @@ impl Engine {
                 let len = (end - start) as usize;
                 match free.side_of(start, len) {
                     Some(side) if len >= PIECE => {
-                        self.add_to_run(lane, segment, &mut run, (side, start..end), at_once);
+                        self.add_to_run(lane, segment, &mut run, (side, start..end), at_once)?;
                     }
                     _ => {
                         let from = (start - segment.offset) as usize;
@@ -104,8 +109,7 @@ impl Engine {
                 start = end;
             }
         }
-        self.copy_run(lane, segment, run);
-        Ok(())
+        self.copy_run(lane, segment, run)
     }
 
     /// Completes the slices at the ends of the first segment that it covers in part, with what the
@@ -142,22 +146,28 @@ impl Engine {
         pending: &mut Option<Run>,
         (side, piece): Run,
         at_once: u64,
-    ) {
+    ) -> Result<()> {
         match pending {
             Some((of, run)) if joins(*of, run, side, &piece) => run.end = piece.end,
-            _ => self.copy_run(lane, segment, pending.replace((side, piece))),
+            _ => self.copy_run(lane, segment, pending.replace((side, piece)))?,
         }
         if pending.as_ref().is_some_and(|(_, run)| run.end - run.start >= at_once) {
-            self.copy_run(lane, segment, pending.take());
+            self.copy_run(lane, segment, pending.take())?;
         }
+        Ok(())
     }
 
-    /// Copies a run of whole slices.
-    fn copy_run(&self, lane: &Lane, segment: &Segment<'_>, run: Option<Run>) {
-        let Some((side, run)) = run else { return };
+    /// Copies a run of whole slices. After an error any part may have been copied.
+    fn copy_run(&self, lane: &Lane, segment: &Segment<'_>, run: Option<Run>) -> Result<()> {
+        let Some((side, run)) = run else { return Ok(()) };
         let from = (run.start - segment.offset) as usize..(run.end - segment.offset) as usize;
         let (file, at) = self.slot(side, run.start);
-        self.store(lane, file, at, &segment.data[from]);
+        let bytes = &segment.data[from];
+        if self.mode.by_call && run.end - run.start >= BY_CALL {
+            return self.store_by_call(lane, file, at, bytes);
+        }
+        self.store(lane, file, at, bytes);
+        Ok(())
     }
 
     /// Copies the slice at `offset`, which the segments cover in part. The other bytes come from

@@ -7,6 +7,8 @@ mod direct;
 mod fixture;
 mod gather;
 mod length;
+#[cfg(feature = "recorder")]
+mod long_runs;
 mod on_read;
 mod pin;
 mod read_all;

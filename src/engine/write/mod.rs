@@ -35,14 +35,18 @@ pub(in crate::engine) struct Mode {
     /// `true` if a drain takes time, so that a logged flip is faster than a flip. Where only the
     /// process can crash, it takes none.
     pub has_drains: bool,
+    /// `true` if a long run of bytes is written by a call, and not through the mapping: where
+    /// durable points are kept, on a file system of this machine. `io::scatter` says why.
+    pub by_call: bool,
 }
 
 impl Mode {
     /// `is_special` says that a write has more to do than its commit, or must not happen.
-    pub fn of(platform: &Platform, is_special: bool, policy: DeployPolicy) -> Mode {
+    pub fn of(platform: &Platform, is_special: bool, by_call: bool, policy: DeployPolicy) -> Mode {
         Mode {
             is_plain: !is_special && policy != DeployPolicy::Eager,
             has_drains: platform.persistence() != Persistence::Process,
+            by_call,
         }
     }
 }

@@ -24,6 +24,7 @@
 //! | failed system call | file | during | medium |
 //! |---|---|---|---|
 //! | `sync_data`, `write_durably` | any file | a durable point or a checkpoint | page cache |
+//! | `write` | either file | a write that stores | page cache, on a disk |
 //! | `sync_all` | either file | `set_len` or `replace`, growing or shrinking | dax |
 //!
 //! A call may return `Ok` and still poison the handle. This happens if the durable point or the
@@ -233,12 +234,20 @@ pub fn is_right(
 }
 
 /// Returns `true` if the failure poisons the handle: the table in the module's comment.
-pub fn poisons(op: &Op, medium: Medium, failed: &[&str], code: i32) -> bool {
+pub fn poisons(op: &Op, medium: Medium, failed: &[&str], code: i32, lacking: &[&str]) -> bool {
     // Without this call, two other calls replace it.
     let record = failed.contains(&call::WRITE_DURABLY) && code != libc::EOPNOTSUPP;
+    // Without a call that reserves storage, writes of zeroes reserve it.
+    let run = failed.contains(&call::WRITE) && !lacking.contains(&call::ALLOCATE);
+    let stores = matches!(
+        op,
+        Op::Write(..) | Op::Tx(_) | Op::Update(..) | Op::WriteAndWait(..) | Op::Replace(_)
+    );
     match op {
         Op::Open(_) | Op::Close(_) | Op::Drop => false,
-        _ if medium == Medium::PageCache => record || failed.contains(&call::SYNC_DATA),
+        _ if medium == Medium::PageCache => {
+            record || run && stores || failed.contains(&call::SYNC_DATA)
+        }
         Op::SetLen(_) | Op::Replace(_) => medium == Medium::Dax && failed.contains(&call::SYNC_ALL),
         _ => false,
     }

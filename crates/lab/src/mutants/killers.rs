@@ -353,6 +353,11 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         FilterNotExpected | RefusedFenceNotReplaced => {
             by(test("messages", "calls_that_a_filter_refuses"))
         }
+        RunFailureIgnored | FailedRunForgotten => {
+            by(test("atomic_mmap", "a_failed_call_changes_nothing"))
+        }
+        LimitFailsRun => by(test("atomic_mmap", "a_limit_of_the_process_does_not_fail")),
+        RunByAnyCall => by(test("atomic_mmap", "a_long_run_is_no_call_in_ram")),
         CutPieceForgotten => by(test("atomic_mmap", "a_piece_over_others_cuts")),
         ReadLengthFirst => by(test("atomic_mmap", "a_read_over_regions_beside_a_cut")),
         TrackedLengthFirst => by(test("atomic_mmap", "a_transactions_read_beside_a_cut")),

@@ -25,11 +25,17 @@ impl Run<'_> {
         }
         // This includes the first error, before the handle is poisoned.
         if !matches!(op, Op::Open(_) | Op::Close(_))
-            && judge::poisons(op, self.subject.ground.medium(), failed, self.plan.code())
+            && self.poisons(op, failed)
             && !error.to_string().contains("open the file again")
         {
             self.violation(&format!("does not say what to do: {error}"));
         }
+    }
+
+    /// Returns `true` if this failure poisons the handle.
+    fn poisons(&self, op: &Op, failed: &[&str]) -> bool {
+        let super::Subject { ground, scenario, .. } = self.subject;
+        judge::poisons(op, ground.medium(), failed, self.plan.code(), scenario.lacking)
     }
 
     /// Checks the state after the operation returned `Ok` although a system call failed.
@@ -56,7 +62,7 @@ impl Run<'_> {
             // The file was closed or dropped. The end of the run checks the files.
             return Next::Go;
         }
-        if judge::poisons(op, self.subject.ground.medium(), failed, code) {
+        if self.poisons(op, failed) {
             self.is_over = true;
             self.rearm();
             // A checkpoint or a durable point failed in the background, so the point may exist or
@@ -116,7 +122,7 @@ impl Run<'_> {
                 self.finish();
                 Next::Stop
             }
-            _ if judge::poisons(op, self.subject.ground.medium(), failed, self.plan.code()) => {
+            _ if self.poisons(op, failed) => {
                 // The error does not tell if the operation took effect.
                 self.in_doubt = Some(after);
                 self.look_at_poisoned()
