@@ -1,9 +1,9 @@
 //! Progress on a terminal, and the end by SIGINT.
 
 use crate::outcome::Failure;
-use crate::report::human;
+use crate::report::{human, tell};
 use atomic_mmap::{Options, Progress, Work};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub fn end_on_interrupt() {
         if let Ok(Some(folder)) = TO_REMOVE.lock().as_deref() {
             let _best_effort = std::fs::remove_dir_all(folder);
         }
-        eprintln!("interrupted; the next open recovers the file");
+        tell("interrupted; the next open recovers the file\n");
         std::process::exit(INTERRUPTED);
     };
     // Without a handler the process ends as well.
@@ -71,8 +71,7 @@ impl Line {
         if self.is_shown && (is_due || done == total) {
             self.last = Some(Instant::now());
             let end = if done == total { "\r\x1b[K" } else { "" };
-            eprint!("\r\x1b[K{what}: {} of {}{end}", human(done), human(total));
-            let _best_effort = std::io::stderr().flush();
+            tell(&format!("\r\x1b[K{what}: {} of {}{end}", human(done), human(total)));
         }
     }
 }

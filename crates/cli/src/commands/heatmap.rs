@@ -4,8 +4,9 @@ use crate::args::{Common, Form, Heatmap};
 use crate::heat::Heat;
 use crate::outcome::{Failure, Outcome};
 use crate::report::{Report, print};
+use crate::verdict;
+use atomic_mmap::Inspection;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ pub fn run(common: &Common, of: &Heatmap) -> Result<Outcome, Failure> {
         report.add("cells", heat.counts(), "");
         report.print(true)?;
         if of.output.is_none() {
-            return Ok(Outcome::Ok);
+            return Ok(verdict::outcome(&look));
         }
     }
     let picture = match form {
@@ -53,12 +54,13 @@ pub fn run(common: &Common, of: &Heatmap) -> Result<Outcome, Failure> {
             heat.png().map_err(|e| Failure::Io("picture".into(), std::io::Error::other(e)))?
         }
     };
-    match (&of.output, form) {
-        (Some(path), _) => std::fs::write(path, picture).map_err(Failure::io(path))?,
-        (None, Form::Text) => print(&String::from_utf8_lossy(&picture))?,
-        (None, _) => std::io::stdout().lock().write_all(&picture).map_err(Failure::printing)?,
+    match &of.output {
+        Some(path) => std::fs::write(path, picture).map_err(Failure::io(path))?,
+        None => {
+            print(&picture)?;
+        }
     }
-    Ok(Outcome::Ok)
+    Ok(verdict::outcome(&look))
 }
 
 /// Returns the form that was asked for, or that the picture's name tells.
@@ -84,7 +86,7 @@ fn count(slices: u64) -> u64 {
 }
 
 /// Returns the slices in the reflection file, by the offset of their page.
-pub fn words(look: &atomic_mmap::Inspection) -> Result<BTreeMap<u64, u64>, Failure> {
+pub fn words(look: &Inspection) -> Result<BTreeMap<u64, u64>, Failure> {
     let mut words = BTreeMap::new();
     look.each_reflected_page(|offset, slices| {
         words.insert(offset, slices);

@@ -3,10 +3,9 @@
 use crate::args::{Common, Repair};
 use crate::outcome::{Failure, Outcome};
 use crate::progress::shown;
-use crate::report::Report;
+use crate::report::{Report, tell};
 use crate::verdict;
 use atomic_mmap::{CloseMode, Decision, Error, Inspection, OnMismatch};
-use std::io::Write;
 
 pub fn run(common: &Common, of: &Repair) -> Result<Outcome, Failure> {
     let look = common.options().inspect(&of.file)?;
@@ -53,13 +52,12 @@ fn agrees(look: &Inspection, wish: OnMismatch) -> Result<bool, Failure> {
         OnMismatch::Discard => "drop the companions, with every byte that is only there",
         _ => "believe the companions, although they do not fit",
     };
-    eprint!("{}: {what}? [y/N] ", look.home.display());
-    let _best_effort = std::io::stderr().flush();
+    tell(&format!("{}: {what}? [y/N] ", look.home.display()));
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
     read.map_err(|e| Failure::Io("standard input".into(), e))?;
     if answer.is_empty() {
-        eprintln!("no answer; --yes does not ask");
+        tell("no answer; --yes does not ask\n");
     }
     Ok(matches!(answer.trim(), "y" | "yes"))
 }

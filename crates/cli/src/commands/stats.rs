@@ -24,13 +24,11 @@ pub fn run(common: &Common, of: &Stats) -> Result<Outcome, Failure> {
         Ok(std::fs::metadata(path).map_err(Failure::io(path))?.len())
     };
     let (mut pages, mut slices, mut regions) = (0_u64, 0_u64, BTreeSet::new());
-    if look.uuid.is_some() {
-        look.each_reflected_page(|offset, bits| {
-            pages += 1;
-            slices += u64::from(bits.count_ones());
-            regions.insert(offset / REGION);
-        })?;
-    }
+    look.each_reflected_page(|offset, bits| {
+        pages += 1;
+        slices += u64::from(bits.count_ones());
+        regions.insert(offset / REGION);
+    })?;
     let numbers = [
         ("length_bytes", look.len, "Length of the file."),
         ("allocated_bytes", allocated(Some(&look.home))?, "Disk space of the file itself."),
@@ -57,7 +55,7 @@ pub fn run(common: &Common, of: &Stats) -> Result<Outcome, Failure> {
                  atomic_mmap_file_{name}{{file=\"{file}\"}} {value}\n"
             );
         }
-        print(&text)?;
+        print(text.as_bytes())?;
         return Ok(verdict::outcome(&look));
     }
     let mut report = Report::new("stats");

@@ -1,6 +1,6 @@
 //! The ends of a command: signals, closed pipes, usage.
 
-use crate::common::{Run, command, make, run, scratch};
+use crate::common::{Run, command, damage, make, run, scratch};
 use atomic_mmap::CloseMode;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -43,18 +43,80 @@ fn sigint_leaves_no_scratch_folder() {
     assert_eq!(scratch.names(), [] as [&str; 0]);
 }
 
+/// Returns the writing end of a pipe without a reader.
+fn closed() -> std::io::PipeWriter {
+    std::io::pipe().expect("a pipe").1
+}
+
 #[test]
 fn a_closed_pipe_is_no_failure_and_no_panic() {
     let scratch = scratch();
     let path = scratch.file("closed");
     make(&path, CloseMode::Fast);
     for arguments in [&["watch", "--interval", "0.01"][..], &["inspect"], &["heatmap"]] {
-        let (reader, writer) = std::io::pipe().expect("a pipe");
-        drop(reader);
-        let ended = command().args(arguments).arg(&path).stdout(writer).output().expect("run");
+        let ended = command().args(arguments).arg(&path).stdout(closed()).output().expect("run");
         let ended = Run(ended).code(0);
         assert_eq!(ended.err(), "");
     }
+    damage(&scratch);
+    let repair = &["repair", "--discard", "--yes"][..];
+    for (code, arguments) in [
+        (3, &["inspect"][..]),
+        (3, &["verify"]),
+        (3, &["stats"]),
+        (3, &["stats", "--prometheus"]),
+        (3, &["heatmap"]),
+        (3, &["heatmap", "--form", "png"]),
+        (3, &["watch", "--interval", "0.01"]),
+        (3, &["repair"]),
+        (4, repair),
+    ] {
+        let mut command = command();
+        let ended = command.args(arguments).arg(&path).stdout(closed()).output().expect("run");
+        assert_eq!(Run(ended).code(code).err(), "", "{arguments:?}");
+    }
+}
+
+/// A picture that does not reach its reader is a failure, unlike standard output.
+#[test]
+fn a_picture_for_a_closed_pipe_is_a_failure() {
+    let scratch = scratch();
+    let path = scratch.file("closed");
+    make(&path, CloseMode::Fast);
+    let mut command = command();
+    let command = command.args(["heatmap", "-o", "/dev/stdin", "--form", "svg"]).arg(&path);
+    let failed = Run(command.stdin(closed()).output().expect("run")).code(1);
+    assert!(failed.err().starts_with("error: /dev/stdin"), "{}", failed.err());
+}
+
+#[test]
+fn a_closed_standard_error_changes_no_exit_code() {
+    let scratch = scratch();
+    let path = scratch.file("closed");
+    make(&path, CloseMode::Fast);
+    let missing = scratch.file("none");
+    for (code, arguments, path) in [
+        (1, &["inspect"][..], &missing),
+        (1, &["inspect", "--json"], &missing),
+        (0, &["-v", "settle"], &path),
+    ] {
+        let mut command = command();
+        let ended = command.args(arguments).arg(path).stderr(closed()).output().expect("run");
+        Run(ended).code(code);
+    }
+    make(&path, CloseMode::Fast);
+    damage(&scratch);
+    let mut repair = command();
+    repair.args(["repair", "--discard"]).arg(&path);
+    Run(repair.stderr(closed()).output().expect("run")).code(3);
+    let mut watch = command();
+    let watch = watch.args(["watch", "--json", "--interval", "0.01"]).arg(&path);
+    let mut child = watch.stdout(Stdio::piped()).stderr(closed()).spawn().expect("start");
+    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+    lines.next().expect("a line").expect("a line");
+    interrupt(&child);
+    lines.for_each(drop);
+    Run(child.wait_with_output().expect("its end")).code(130);
 }
 
 #[test]

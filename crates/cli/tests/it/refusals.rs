@@ -1,11 +1,11 @@
 //! Files that an open refuses, and places that refuse a file.
 
-use crate::common::{LEN, Run, assert_known, command, make, run, scratch};
+use crate::common::{LEN, Run, assert_known, command, damage, make, run, scratch};
 use atomic_mmap::CloseMode;
 use snapbox::{assert_data_eq, str};
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,6 +20,10 @@ fn all_say(path: &Path, code: i32, kind: &str) {
         assert_eq!(json["mismatch"], kind, "{look:?}");
     }
     assert_eq!(run(&["verify", "--json"], path).json()["ok"], false);
+    let watch = &["watch", "--count", "1", "--interval", "0.01"][..];
+    for look in [&["stats"][..], &["heatmap"], watch] {
+        run(&[look, &["--json"]].concat(), path).code(code).json();
+    }
     let failed = run(&["settle", "--json"], path).code(code).error();
     assert_eq!(failed["code"], if code == 3 { "damaged" } else { "mismatch" });
 }
@@ -37,10 +41,7 @@ fn a_damaged_reflection_file() {
     let scratch = scratch();
     let path = scratch.file("damaged");
     make(&path, CloseMode::Fast);
-    let reflection = File::options().write(true).open(scratch.reflection()).expect("open");
-    for superblock in [0, 4096] {
-        reflection.write_all_at(&[0xff; 8], superblock + 100).expect("damage");
-    }
+    damage(&scratch);
     let before = scratch.contents();
     all_say(&path, 3, "Corrupt");
     assert_data_eq!(
@@ -197,4 +198,14 @@ fn a_full_disk() {
     let bench = on_a_full_disk(r#""$0" -v bench "$2""#, &path, &full).expect("as before").code(1);
     assert!(bench.err().contains("WARN atomic_mmap: no space"), "{}", bench.err());
     assert_eq!(bench.out(), "", "nothing is left");
+}
+
+#[test]
+fn a_reflection_file_that_was_cut() {
+    let scratch = scratch();
+    let path = scratch.file("cut");
+    make(&path, CloseMode::Fast);
+    let reflection = File::options().write(true).open(scratch.reflection()).expect("open");
+    reflection.set_len(8192).expect("cut");
+    all_say(&path, 3, "ReflectionTruncated");
 }
