@@ -7,6 +7,7 @@ use crate::report::{Report, print};
 use crate::verdict;
 use atomic_mmap::Inspection;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub fn run(common: &Common, of: &Heatmap) -> Result<Outcome, Failure> {
     let form = form(of)?;
     let look = common.options().inspect(&of.file)?;
+    if let Some(picture) = &of.output {
+        refuse_own_files(picture, &look)?;
+    }
     let mut heat = Heat::new(look.len);
     let unit = match of.seconds {
         None => {
@@ -61,6 +65,18 @@ pub fn run(common: &Common, of: &Heatmap) -> Result<Outcome, Failure> {
         }
     }
     Ok(verdict::outcome(&look))
+}
+
+/// Refuses a picture in the place of the file or of its companions, also by other names of them.
+fn refuse_own_files(picture: &Path, look: &Inspection) -> Result<(), Failure> {
+    let id = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let own = [Some(&look.home), look.reflection.as_ref(), look.journal.as_ref()];
+    let taken = id(picture);
+    if taken.is_some() && own.into_iter().flatten().any(|path| id(path) == taken) {
+        let message = "the picture would replace the file or one of its companions";
+        return Err(Failure::Usage(format!("{}: {message}", picture.display())));
+    }
+    Ok(())
 }
 
 /// Returns the form that was asked for, or that the picture's name tells.
