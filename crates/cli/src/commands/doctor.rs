@@ -2,7 +2,7 @@
 
 use crate::args::{Common, Folder};
 use crate::outcome::{Failure, Outcome};
-use crate::progress::Scratch;
+use crate::progress::PairScratch;
 use crate::report::Report;
 use atomic_mmap::{CloseMode, MEDIUM_VARIABLE, Medium, Survives};
 use rustix::fs::{OFlags, XattrFlags};
@@ -15,13 +15,13 @@ const ATTRIBUTE: &str = "user.atomic-mmap-doctor";
 
 /// Makes a small pair in a scratch folder, and asks it. So the answer is the library's own.
 pub fn run(common: &Common, of: &Folder) -> Result<Outcome, Failure> {
-    let scratch = Scratch::within(&of.folder)?;
+    let scratch = PairScratch::within(&of.folder, common)?;
     let mut report = Report::new("doctor");
     report.text("folder", Some(of.folder.display().to_string()));
     let probe = scratch.path().join("probe");
     std::fs::write(&probe, [0; 4096]).map_err(Failure::io(&probe))?;
     report.text("file_system", file_system(&probe));
-    let options = common.options().create(true).len(4096);
+    let options = scratch.options(common).create(true).len(4096);
     let file = options.open(scratch.path().join("pair"))?;
     let (medium, now, synced) = (file.medium(), file.survives(), file.survives_after_sync());
     file.close(CloseMode::Spatial)?;

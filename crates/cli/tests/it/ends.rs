@@ -43,6 +43,46 @@ fn sigint_leaves_no_scratch_folder() {
     assert_eq!(scratch.names(), [] as [&str; 0]);
 }
 
+/// A command may be anywhere between its first folder and its first file.
+#[test]
+fn sigint_right_after_the_scratch_folders() {
+    for _ in 0..20 {
+        let (scratch, companions) = (scratch(), scratch());
+        let mut command = command();
+        command.args(["bench", "--seconds", "80000", "--reflection-dir"]).arg(companions.path());
+        let command = command.arg(scratch.path()).stderr(Stdio::piped());
+        let child = command.stdout(Stdio::piped()).spawn().expect("start");
+        while scratch.names().is_empty() {
+            std::thread::yield_now();
+        }
+        interrupt(&child);
+        let ended = Run(child.wait_with_output().expect("its end")).code(130);
+        assert!(ended.err().starts_with("interrupted"), "{}", ended.err());
+        assert_eq!(scratch.names(), [] as [&str; 0]);
+        assert_eq!(companions.names(), [] as [&str; 0]);
+    }
+}
+
+#[test]
+fn sigint_leaves_no_companions_in_their_folder() {
+    let (scratch, companions) = (scratch(), scratch());
+    let mut command = command();
+    command.args(["bench", "--seconds", "80000", "--reflection-dir"]).arg(companions.path());
+    let command = command.arg(scratch.path()).stderr(Stdio::piped()).stdout(Stdio::piped());
+    let child = command.spawn().expect("start");
+    let has_companion = |name: &String| {
+        let found = companions.file(name).read_dir().expect("list").next();
+        found.is_some_and(|entry| entry.is_ok())
+    };
+    while !companions.names().iter().any(has_companion) {
+        std::thread::yield_now();
+    }
+    interrupt(&child);
+    Run(child.wait_with_output().expect("its end")).code(130);
+    assert_eq!(scratch.names(), [] as [&str; 0]);
+    assert_eq!(companions.names(), [] as [&str; 0]);
+}
+
 /// Returns the writing end of a pipe without a reader.
 fn closed() -> std::io::PipeWriter {
     std::io::pipe().expect("a pipe").1
