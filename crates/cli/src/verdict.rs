@@ -67,7 +67,9 @@ pub fn add_row(report: &mut Report, look: &Inspection) {
             let Some(decision) = decision else { continue };
             let said = match decision {
                 Decision::Refuse(_) => "refused as well".into(),
-                Decision::Discard => "the file's bytes as they are; companions are dropped".into(),
+                Decision::Discard => {
+                    "the file's bytes as they are; companions count no more".into()
+                }
                 Decision::Recover => "recovered by the companions".into(),
                 other => meaning(other),
             };

@@ -39,9 +39,15 @@ pub fn run(common: &Common, of: &Repair) -> Result<Outcome, Failure> {
     }
     let file = shown(common.options()).on_mismatch(wish).open(&of.file)?;
     report.bytes("length", file.len());
-    // A plain file is what every program can read, and no companion is left to doubt.
+    // Every program can read a plain file.
     file.close(CloseMode::Spatial)?;
     report.flag("repaired", true);
+    // A companion that may be another file's is not removed.
+    let companions = [&look.reflection, &look.journal].into_iter().flatten();
+    let stay = companions.filter(|path| path.symlink_metadata().is_ok());
+    let stay: Vec<String> = stay.map(|path| path.display().to_string()).collect();
+    let told = if stay.is_empty() { "nothing".to_owned() } else { stay.join(", ") };
+    report.add("left_over", stay, told);
     report.print(common.json)?;
     Ok(Outcome::Repaired)
 }
@@ -49,7 +55,9 @@ pub fn run(common: &Common, of: &Repair) -> Result<Outcome, Failure> {
 /// Asks on standard error. Only `y` and `yes` agree.
 fn agrees(look: &Inspection, wish: OnMismatch) -> Result<bool, Failure> {
     let what = match wish {
-        OnMismatch::Discard => "drop the companions, with every byte that is only there",
+        OnMismatch::Discard => {
+            "let the companions, and every byte that is only there, count no more"
+        }
         _ => "believe the companions, although they do not fit",
     };
     tell(&format!("{}: {what}? [y/N] ", look.home.display()));
