@@ -1,8 +1,10 @@
 //! The meaning of a look at a file for its user.
 
-use crate::outcome::Outcome;
+use crate::args::Common;
+use crate::outcome::{Failure, Outcome};
 use crate::report::Report;
-use atomic_mmap::{Decision, Inspection, Mismatch};
+use atomic_mmap::{Decision, Error, Inspection, Mismatch};
+use std::path::Path;
 
 /// Returns `true` if bytes of the files are wrong or cut off. Otherwise the files are whole, and
 /// do not go together.
@@ -40,6 +42,15 @@ pub fn meaning(decision: Decision) -> String {
         Decision::Refuse(why) => format!("refused: {why:?}"),
         other => format!("{other:?}"),
     }
+}
+
+/// Looks at a file that the command opens later. A file in use is busy, which an inspection is not.
+pub fn look_at_closed(common: &Common, file: &Path) -> Result<Inspection, Failure> {
+    let look = common.options().inspect(file)?;
+    if look.is_open {
+        return Err(Error::Busy { path: look.home, in_this_process: false }.into());
+    }
+    Ok(look)
 }
 
 /// Returns the exit code of a command that only looks.
