@@ -13,6 +13,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+/// The script's exit code where the sources of SQLite cannot be had.
+const CANNOT_BE_HAD: i32 = 3;
+
 /// The contenders, with the option for their journal.
 const MODES: [(Mode, &str); 3] =
     [(Mode::OursFull, "delete"), (Mode::WalFull, "wal"), (Mode::TruncateFull, "truncate")];
@@ -23,12 +26,17 @@ const MODES: [(Mode, &str); 3] =
 /// Returns an error of the system, or of the program.
 pub fn measure(quick: bool, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/sqlite.d/speedtest");
-    let built = Command::new(script).stderr(Stdio::null()).output()?;
+    let built = Command::new(script).output()?;
     let said = String::from_utf8_lossy(&built.stdout).trim().to_owned();
-    let (Some((program, extension)), true) = (said.split_once(' '), built.status.success()) else {
+    if built.status.code() == Some(CANNOT_BE_HAD) {
         println!("speedtest1: skipped: {said}");
         return Ok(());
-    };
+    }
+    let paths = said.split_once(' ').filter(|_| built.status.success());
+    let (program, extension) = paths.ok_or_else(|| {
+        let why = String::from_utf8_lossy(&built.stderr);
+        io::Error::other(format!("speedtest1: {}: {said}\n{}", built.status, why.trim()))
+    })?;
     let (rounds, size) = if quick { (1, "5") } else { (5, "50") };
     let mut series = vec![Series::default(); MODES.len()];
     for round in 0..rounds {
