@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A scratch folder.
 #[derive(Debug)]
@@ -26,6 +27,24 @@ impl Scratch {
     /// Returns the folder.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Writes back what the file system has in the page cache, so that a turn does not pay for the
+    /// turns before it.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(std::fs::File::open(&self.0)?)?)
+    }
+
+    /// Returns the name of its file system.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn file_system(&self) -> io::Result<String> {
+        let said = Command::new("stat").args(["-f", "-c", "%T"]).arg(&self.0).output()?;
+        Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
     }
 
     /// Makes a new folder in it.

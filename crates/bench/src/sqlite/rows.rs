@@ -77,7 +77,7 @@ pub fn updates(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::R
         entrant.warm_up(update(&entrant.db), ROWS as usize)?;
     }
     let works = entrants.iter().map(|entrant| (entrant.mode, update(&entrant.db))).collect();
-    let times = contest.run(Some(scratch.path()), works)?;
+    let times = contest.run(scratch, true, works)?;
     let told = "throughput of updates of 1 KiB, one in a transaction";
     if contest.place == Place::Disk {
         times.add_all("update_1KiB", contest.place, found);
@@ -111,7 +111,7 @@ pub fn page_sizes(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io
             entrant.warm_up(update(&entrant.db), ROWS as usize)?;
         }
         let works = entrants.iter().map(|entrant| (entrant.mode, update(&entrant.db))).collect();
-        let times = contest.run(None, works)?;
+        let times = contest.run(scratch, false, works)?;
         let name = format!("sqlite_update_1KiB_page_{page}_vs_wal_full");
         let told = format!("updates of 1 KiB with pages of {page} bytes");
         found.add(&name, times.speed(Mode::OursFull, Mode::WalFull), &told);
@@ -127,7 +127,7 @@ pub fn page_sizes(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io
 pub fn small(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let entrants = contest.entrants(&seed(scratch.path(), 4096)?, &SAFE)?;
     let works = entrants.iter().map(|entrant| (entrant.mode, three(&entrant.db))).collect();
-    let times = contest.run(Some(scratch.path()), works)?;
+    let times = contest.run(scratch, true, works)?;
     times.add_all("small", contest.place, found);
     let told = "an insertion, an update and a deletion of 100 bytes, three transactions";
     found.add("sqlite_small_vs_wal_full", times.speed(Mode::OursFull, Mode::WalFull), told);

@@ -5,7 +5,7 @@
 //! of `crates/sqlite`. It uses that SQLite, and not the one of the other groups.
 
 use super::modes::Mode;
-use crate::measure::{Series, ratio};
+use crate::measure::{Series, order, ratio};
 use crate::ratios::Found;
 use crate::scratch::Scratch;
 use std::io;
@@ -40,8 +40,7 @@ pub fn measure(quick: bool, scratch: &Scratch, found: &mut Found) -> io::Result<
     let (rounds, size) = if quick { (1, "5") } else { (5, "50") };
     let mut series = vec![Series::default(); MODES.len()];
     for round in 0..rounds {
-        for n in 0..MODES.len() {
-            let n = (n + round) % MODES.len();
+        for n in order(round, MODES.len()) {
             let (mode, journal) = MODES[n];
             let path = scratch.path().join(format!("speed-{round}-{}", mode.name()));
             let mut command = Command::new(program);
@@ -49,6 +48,7 @@ pub fn measure(quick: bool, scratch: &Scratch, found: &mut Found) -> io::Result<
             if mode.is_ours() {
                 command.args(["--vfs", "atomic-mmap"]).env("EXTENSION", extension);
             }
+            scratch.sync()?;
             let began = Instant::now();
             let status = command.arg(&path).status()?;
             if !status.success() {

@@ -125,7 +125,7 @@ pub fn measure(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::R
     for workload in &WORKLOADS {
         let works = entrants.iter().zip(&mut there);
         let works = works.map(|(e, there)| (e.mode, work(&e.db, workload, &zipf, there)));
-        let times = contest.run(None, works.collect())?;
+        let times = contest.run(scratch, false, works.collect())?;
         let name = format!("ycsb_{}", workload.name);
         times.add_all(&name, contest.place, found);
         let told = format!("throughput of YCSB {}", workload.name);

@@ -52,7 +52,7 @@ pub fn measure(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::R
         entrant.warm_up(work(&entrant.db), WARM_UP)?;
     }
     let works = entrants.iter().map(|entrant| (entrant.mode, work(&entrant.db))).collect();
-    let times = contest.run(Some(scratch.path()), works)?;
+    let times = contest.run(scratch, true, works)?;
     let told = "throughput of TPC-C's mixture, one terminal";
     match contest.place {
         Place::Disk => {
