@@ -1,13 +1,45 @@
 //! The ends of a command: signals, closed pipes, usage.
 
-use crate::common::{Run, command, damage, make, run, scratch};
+use crate::common::{Run, Scratch, command, damage, make, run, scratch};
 use atomic_mmap::CloseMode;
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
-fn interrupt(child: &std::process::Child) {
-    let process = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(process, rustix::process::Signal::INT).expect("send a signal");
+/// A command that runs. It is killed on drop, so that a test that fails leaves none.
+struct Running(Child);
+
+impl Running {
+    fn start(command: &mut Command) -> Running {
+        Running(command.stdout(Stdio::piped()).spawn().expect("start"))
+    }
+
+    fn lines(&mut self) -> std::io::Lines<BufReader<ChildStdout>> {
+        BufReader::new(self.0.stdout.take().expect("its output")).lines()
+    }
+
+    fn interrupt(&self) {
+        let process = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(process, rustix::process::Signal::INT)
+            .expect("send a signal");
+    }
+
+    /// Waits for the end by SIGINT. Returns what was printed to standard error, if that is a pipe.
+    #[track_caller]
+    fn ends_interrupted(mut self) -> String {
+        let mut said = String::new();
+        if let Some(mut pipe) = self.0.stderr.take() {
+            pipe.read_to_string(&mut said).expect("its errors");
+        }
+        assert_eq!(self.0.wait().expect("its end").code(), Some(130), "{said}");
+        said
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ended_already = self.0.kill();
+        let _ended_already = self.0.wait();
+    }
 }
 
 #[test]
@@ -17,29 +49,37 @@ fn sigint_ends_a_stream_between_two_lines() {
     std::fs::write(&path, [7; 5000]).expect("write");
     let mut command = command();
     let command = command.args(["watch", "--json", "--interval", "0.01"]).arg(&path);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start");
-    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+    let mut watch = Running::start(command.stderr(Stdio::piped()));
+    let mut lines = watch.lines();
     lines.next().expect("a line").expect("a line");
-    interrupt(&child);
+    watch.interrupt();
     for line in lines {
         let line = line.expect("a line");
         let _whole: serde_json::Value = serde_json::from_str(&line).expect("a whole object");
     }
-    let ended = Run(child.wait_with_output().expect("its end")).code(130);
-    assert!(ended.err().starts_with("interrupted"), "{}", ended.err());
+    let said = watch.ends_interrupted();
+    assert!(said.starts_with("interrupted"), "{said}");
+}
+
+/// Starts a `bench` that does not end by itself.
+fn bench(folder: &Scratch, companions: Option<&Scratch>) -> Running {
+    let mut command = command();
+    command.args(["bench", "--seconds", "80000"]).arg(folder.path());
+    if let Some(companions) = companions {
+        command.arg("--reflection-dir").arg(companions.path());
+    }
+    Running::start(command.stderr(Stdio::piped()))
 }
 
 #[test]
 fn sigint_leaves_no_scratch_folder() {
     let scratch = scratch();
-    let mut command = command();
-    let command = command.args(["bench", "--seconds", "80000"]).arg(scratch.path());
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start");
+    let bench = bench(&scratch, None);
     while !scratch.names().iter().any(|name| scratch.file(name).join("bench").exists()) {
         std::thread::yield_now();
     }
-    interrupt(&child);
-    Run(child.wait_with_output().expect("its end")).code(130);
+    bench.interrupt();
+    bench.ends_interrupted();
     assert_eq!(scratch.names(), [] as [&str; 0]);
 }
 
@@ -48,16 +88,13 @@ fn sigint_leaves_no_scratch_folder() {
 fn sigint_right_after_the_scratch_folders() {
     for _ in 0..20 {
         let (scratch, companions) = (scratch(), scratch());
-        let mut command = command();
-        command.args(["bench", "--seconds", "80000", "--reflection-dir"]).arg(companions.path());
-        let command = command.arg(scratch.path()).stderr(Stdio::piped());
-        let child = command.stdout(Stdio::piped()).spawn().expect("start");
+        let bench = bench(&scratch, Some(&companions));
         while scratch.names().is_empty() {
             std::thread::yield_now();
         }
-        interrupt(&child);
-        let ended = Run(child.wait_with_output().expect("its end")).code(130);
-        assert!(ended.err().starts_with("interrupted"), "{}", ended.err());
+        bench.interrupt();
+        let said = bench.ends_interrupted();
+        assert!(said.starts_with("interrupted"), "{said}");
         assert_eq!(scratch.names(), [] as [&str; 0]);
         assert_eq!(companions.names(), [] as [&str; 0]);
     }
@@ -66,10 +103,7 @@ fn sigint_right_after_the_scratch_folders() {
 #[test]
 fn sigint_leaves_no_companions_in_their_folder() {
     let (scratch, companions) = (scratch(), scratch());
-    let mut command = command();
-    command.args(["bench", "--seconds", "80000", "--reflection-dir"]).arg(companions.path());
-    let command = command.arg(scratch.path()).stderr(Stdio::piped()).stdout(Stdio::piped());
-    let child = command.spawn().expect("start");
+    let bench = bench(&scratch, Some(&companions));
     let has_companion = |name: &String| {
         let found = companions.file(name).read_dir().expect("list").next();
         found.is_some_and(|entry| entry.is_ok())
@@ -77,8 +111,8 @@ fn sigint_leaves_no_companions_in_their_folder() {
     while !companions.names().iter().any(has_companion) {
         std::thread::yield_now();
     }
-    interrupt(&child);
-    Run(child.wait_with_output().expect("its end")).code(130);
+    bench.interrupt();
+    bench.ends_interrupted();
     assert_eq!(scratch.names(), [] as [&str; 0]);
     assert_eq!(companions.names(), [] as [&str; 0]);
 }
@@ -151,12 +185,12 @@ fn a_closed_standard_error_changes_no_exit_code() {
     Run(repair.stderr(closed()).output().expect("run")).code(3);
     let mut watch = command();
     let watch = watch.args(["watch", "--json", "--interval", "0.01"]).arg(&path);
-    let mut child = watch.stdout(Stdio::piped()).stderr(closed()).spawn().expect("start");
-    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+    let mut watch = Running::start(watch.stderr(closed()));
+    let mut lines = watch.lines();
     lines.next().expect("a line").expect("a line");
-    interrupt(&child);
+    watch.interrupt();
     lines.for_each(drop);
-    Run(child.wait_with_output().expect("its end")).code(130);
+    watch.ends_interrupted();
 }
 
 #[test]
