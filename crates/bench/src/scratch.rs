@@ -38,15 +38,6 @@ impl Scratch {
         Ok(rustix::fs::syncfs(std::fs::File::open(&self.0)?)?)
     }
 
-    /// Returns the name of its file system.
-    ///
-    /// # Errors
-    /// Returns the error of the system.
-    pub fn file_system(&self) -> io::Result<String> {
-        let said = Command::new("stat").args(["-f", "-c", "%T"]).arg(&self.0).output()?;
-        Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
-    }
-
     /// Makes a new folder in it.
     ///
     /// # Errors
@@ -56,6 +47,15 @@ impl Scratch {
         std::fs::create_dir_all(&path)?;
         Ok(path)
     }
+}
+
+/// Returns the name of the file system of a folder.
+///
+/// # Errors
+/// Returns the error of the system.
+pub fn file_system(folder: &Path) -> io::Result<String> {
+    let said = Command::new("stat").args(["-f", "-c", "%T"]).arg(folder).output()?;
+    Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
 }
 
 impl Drop for Scratch {
