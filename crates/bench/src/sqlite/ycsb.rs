@@ -4,7 +4,7 @@
 
 use super::contest::{Contest, Entrant, Work};
 use super::modes::Mode;
-use crate::figures::ycsb::{SCANNED, WORKLOADS, Workload, Zipf, key};
+use crate::figures::ycsb::{SCANNED, Step, WORKLOADS, Workload, Zipf, key};
 use crate::ratios::Found;
 use crate::scratch::Scratch;
 use fastrand::Rng;
@@ -87,26 +87,20 @@ fn work<'a>(
         let mut rng = Rng::with_seed(round as u64);
         for _ in 0..count {
             let n = workload.record(zipf.rank(rng.f64()), *there);
-            let mut choice = rng.u64(0..100);
-            let mut is = |share: u64| {
-                let chosen = choice < share;
-                choice = choice.wrapping_sub(share);
-                chosen
-            };
-            if is(workload.reads) {
-                read(db, n)?;
-            } else if is(workload.updates) {
-                update(db, n, &mut rng)?;
-            } else if is(workload.inserts) {
-                insert(db, *there, &mut rng)?;
-                *there += 1;
-            } else if is(workload.scans) {
-                scan(db, n, rng.u64(1..=SCANNED))?;
-            } else {
-                db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-                read(db, n)?;
-                update(db, n, &mut rng)?;
-                db.prepare_cached("COMMIT")?.execute([])?;
+            match workload.choose(&mut rng) {
+                Step::Read => read(db, n)?,
+                Step::Update => update(db, n, &mut rng)?,
+                Step::Insert => {
+                    insert(db, *there, &mut rng)?;
+                    *there += 1;
+                }
+                Step::Scan => scan(db, n, rng.u64(1..=SCANNED))?,
+                Step::Change => {
+                    db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+                    read(db, n)?;
+                    update(db, n, &mut rng)?;
+                    db.prepare_cached("COMMIT")?.execute([])?;
+                }
             }
         }
         Ok(())
