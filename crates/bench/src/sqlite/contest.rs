@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub type Work<'a> = Box<dyn FnMut(usize, usize) -> rusqlite::Result<()> + 'a>;
 
 /// Transactions between two looks at the clock.
-const BATCH: usize = 16;
+pub const BATCH: usize = 16;
 
 /// Bytes of the write that is the limit, and of its file.
 const BLOCK: usize = 4096;
@@ -209,7 +209,7 @@ impl Times {
     /// Returns the fastest mode of SQLite's own that keeps a transaction whole.
     pub fn best_stock(&self) -> Mode {
         let time = |mode: &Mode| self.of(*mode).map_or(f64::INFINITY, Series::median);
-        let stock = SAFE.into_iter().filter(|mode| !mode.is_ours());
+        let stock = SAFE.iter().copied().filter(|mode| !mode.is_ours());
         stock.min_by(|a, b| time(a).total_cmp(&time(b))).expect("there are some")
     }
 

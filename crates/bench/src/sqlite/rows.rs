@@ -1,7 +1,7 @@
 //! Rows that are changed one by one: updates of 1 KiB, and small transactions.
 
 use super::contest::{Contest, Entrant, Work};
-use super::modes::{Mode, Place, SAFE};
+use super::modes::{ALL, Mode, Place, SAFE};
 use crate::ratios::Found;
 use crate::scratch::Scratch;
 use fastrand::Rng;
@@ -72,7 +72,7 @@ fn three(db: &Connection) -> Work<'_> {
 /// # Errors
 /// Returns an error of the system or of SQLite.
 pub fn updates(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
-    let entrants = contest.entrants(&seed(scratch.path(), 4096)?, &with_limit())?;
+    let entrants = contest.entrants(&seed(scratch.path(), 4096)?, &ALL)?;
     for entrant in &entrants {
         entrant.warm_up(update(&entrant.db), ROWS as usize)?;
     }
@@ -93,10 +93,6 @@ pub fn updates(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::R
         found.add("sqlite_pmem_update_1KiB_vs_best", times.speed(Mode::OursFull, best), &told);
     }
     entrants.into_iter().try_for_each(Entrant::end)
-}
-
-fn with_limit() -> Vec<Mode> {
-    SAFE.into_iter().chain([Mode::Unsafe]).collect()
 }
 
 /// Measures the same updates with all sizes of a page.
@@ -125,7 +121,7 @@ pub fn page_sizes(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io
 /// # Errors
 /// Returns an error of the system or of SQLite.
 pub fn small(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
-    let entrants = contest.entrants(&seed(scratch.path(), 4096)?, &SAFE)?;
+    let entrants = contest.entrants(&seed(scratch.path(), 4096)?, SAFE)?;
     let works = entrants.iter().map(|entrant| (entrant.mode, three(&entrant.db))).collect();
     let times = contest.run(scratch, true, works)?;
     times.add_all("small", contest.place, found);

@@ -128,14 +128,3 @@ fn of(mode: Mode, task: &Task, memory: &Path) -> io::Result<f64> {
     fs::remove_file(path)?;
     Ok(each)
 }
-
-/// Returns the bytes that this process has written so far, as the kernel counts dirty pages.
-///
-/// # Errors
-/// Returns an error where the system does not count them.
-pub fn dirtied() -> io::Result<u64> {
-    let counts = fs::read_to_string("/proc/self/io")?;
-    let line = counts.lines().find_map(|line| line.strip_prefix("write_bytes: "));
-    let number = line.and_then(|number| number.trim().parse().ok());
-    number.ok_or_else(|| io::Error::other("no write_bytes in /proc/self/io"))
-}
