@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 const ROW: usize = 1024;
 /// Rows of the table.
 pub const ROWS: i64 = 20_000;
+/// Rounds of small transactions before the turns.
+const SMALL_WARM_UP: usize = 5_000;
 /// The sizes of a page in bytes.
 const PAGES: [u32; 5] = [512, 1024, 2048, 4096, 8192];
 
@@ -122,6 +124,9 @@ pub fn page_sizes(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io
 /// Returns an error of the system or of SQLite.
 pub fn small(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let entrants = contest.entrants(&seed(scratch.path(), 4096)?, SAFE)?;
+    for entrant in &entrants {
+        entrant.warm_up(three(&entrant.db), SMALL_WARM_UP)?;
+    }
     let works = entrants.iter().map(|entrant| (entrant.mode, three(&entrant.db))).collect();
     let times = contest.run(scratch, true, works)?;
     times.add_all("small", contest.place, found);

@@ -116,6 +116,10 @@ pub fn measure(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::R
     let entrants = contest.entrants(&seed(scratch.path())?, &modes)?;
     let zipf = Zipf::new(RECORDS);
     let mut there = modes.map(|_| RECORDS);
+    for (entrant, there) in entrants.iter().zip(&mut there) {
+        // Half of the operations of this workload are updates.
+        entrant.warm_up(work(&entrant.db, &WORKLOADS[0], &zipf, there), RECORDS as usize)?;
+    }
     for workload in &WORKLOADS {
         let works = entrants.iter().zip(&mut there);
         let works = works.map(|(e, there)| (e.mode, work(&e.db, workload, &zipf, there)));
