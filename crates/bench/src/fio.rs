@@ -76,7 +76,8 @@ fn build_library() -> io::Result<PathBuf> {
     target.join("release/libatomic_mmap_preload.so").canonicalize()
 }
 
-/// A folder in memory, which is a mount of its own if the process may mount.
+/// A folder in memory, which is a mount of its own if the process may mount. It ends on drop, or
+/// with this process and its mount namespace.
 struct Memory(Scratch, bool);
 
 impl Memory {

@@ -5,8 +5,9 @@ use bench::figures;
 use bench::ratios::{self, Found, Options, child};
 use bench::sqlite::modes::Place;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 const USAGE: &str = "\
@@ -48,6 +49,20 @@ const TABLES: [(&str, Table); 4] = [
     ("fio", bench::fio::measure),
     ("sqlite", bench::sqlite::measure),
 ];
+
+/// Starts this program again in a mount namespace of its own, where that is allowed. So what it
+/// mounts ends with it, also at SIGINT.
+fn own_mounts() {
+    const IS_OWN: &str = "ATOMIC_MMAP_BENCH_OWN_MOUNTS";
+    let mut unshare = Command::new("unshare");
+    let can = unshare.args(["--mount", "true"]).stderr(Stdio::null()).status();
+    let Ok(program) = std::env::current_exe() else { return };
+    if std::env::var_os(IS_OWN).is_none() && can.is_ok_and(|status| status.success()) {
+        let mut again = Command::new("unshare");
+        again.arg("--mount").arg(program).args(std::env::args_os().skip(1)).env(IS_OWN, "");
+        let _returns_only_an_error = again.exec();
+    }
+}
 
 fn main() -> ExitCode {
     match run() {
@@ -104,6 +119,9 @@ fn run() -> io::Result<ExitCode> {
         }
     }
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
+    if what == "fio" || what == "sqlite" {
+        own_mounts();
+    }
     if let Some((name, measure)) = TABLES.iter().find(|(name, _)| what == *name) {
         measure(&options)?.save(&out.join(name).with_extension("json"))?;
         return Ok(ExitCode::SUCCESS);
