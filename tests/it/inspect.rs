@@ -126,6 +126,7 @@ fn damage_is_a_finding_and_no_error() {
     let found = look(&ground, &path);
     assert_eq!(found.decision, Some(Decision::Refuse(Mismatch::Corrupt)));
     assert!(found.uuid.is_none() && found.reflection.is_some());
+    assert_eq!(pages(&found), BTreeMap::new(), "words that no superblock vouches for");
     let missing = AtomicMappedFile::options().medium(Medium::Ram).inspect(scratch.file("none"));
     assert!(matches!(missing, Err(Error::Io { .. })), "{missing:?}");
 }

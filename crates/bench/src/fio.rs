@@ -1,9 +1,11 @@
 //! Unmodified fio under the preload library, against the kernel's file system. The table, and
 //! `target/bench/fio.json`.
 //!
-//! Random writes, each with an `fsync`. The turns of the two alternate, and each ratio is that of a
-//! pair of turns. On memory both have pages of 2 MiB, if the process may mount a tmpfs.
+//! Random writes, each with an `fsync`. The two take turns. On memory both have pages of 2 MiB, if
+//! the process may mount a tmpfs. fio's clock stops before the close of the file, which under the
+//! library brings the bytes home: the figures leave that out.
 
+use crate::measure::{Series, order, ratio};
 use crate::ratios::{Found, Options};
 use crate::scratch::Scratch;
 use std::io;
@@ -19,12 +21,11 @@ const RAMP: &str = "--ramp_time=2";
 /// Place of the writes a second in fio's terse line.
 const IOPS: usize = 48;
 
-/// Measures everything, prints the table, and writes the JSON to `out`. Without fio it says that it
-/// is skipped.
+/// Measures everything, and prints the table. Without fio it says that it is skipped.
 ///
 /// # Errors
 /// Returns an error of the system or of fio.
-pub fn measure(options: &Options, out: &Path) -> io::Result<Found> {
+pub fn measure(options: &Options) -> io::Result<Found> {
     let mut found = Found::default();
     if Command::new("fio").arg("--version").stdout(Stdio::null()).status().is_err() {
         println!("skipped: fio is not installed");
@@ -32,7 +33,7 @@ pub fn measure(options: &Options, out: &Path) -> io::Result<Found> {
     }
     let library = build_library()?;
     let memory = Memory::new()?;
-    let disk = Scratch::new(Some(&options.base.clone().unwrap_or_else(std::env::temp_dir)))?;
+    let disk = Scratch::new(Some(&options.disk()?))?;
     let cells = [
         ("fio_1KiB_vs_kernel", "1k", &memory.0, Some("dax")),
         ("fio_4KiB_vs_kernel", "4k", &memory.0, Some("dax")),
@@ -45,37 +46,38 @@ pub fn measure(options: &Options, out: &Path) -> io::Result<Found> {
         }
         let job = Job { size, folder: scratch.path(), seconds: if options.quick { 1 } else { 3 } };
         job.run(None)?; // lays the file out, and warms up
-        let mut turns = Vec::new();
-        for _ in 0..if options.quick { 3 } else { 9 } {
-            let kernel = job.run(None)?;
-            let ours = job.run(Some((&library, medium)))?;
-            turns.push((ours / kernel, ours, kernel));
+        let contenders = [None, Some((&*library, medium))];
+        let mut series = [Series::default(), Series::default()];
+        for round in 0..if options.quick { 3 } else { 9 } {
+            for n in order(round, contenders.len()) {
+                scratch.sync()?;
+                series[n].0.push(1e9 / job.run(contenders[n])?);
+            }
         }
-        turns.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (ratio, ours, kernel) = turns[turns.len() / 2];
+        let [kernel, ours] = series.each_ref().map(|series| 1e9 / series.median());
         let told = format!("{ours:.0} writes a second, the kernel {kernel:.0}");
-        found.add(name, ratio, &told);
+        found.add(name, ratio(&series[0], &series[1]), &told);
     }
-    if let Some(folder) = out.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    std::fs::write(out, found.to_json())?;
     Ok(found)
 }
 
-/// Builds the library as a user does, and returns its path.
+/// Builds the library as a user does, in the target directory of this build. Returns its path.
 fn build_library() -> io::Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.args(["build", "--quiet", "--release", "-p", "atomic-mmap-preload"]);
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(std::path::absolute);
+    let target = target.unwrap_or_else(|| Ok(root.join("target")))?;
+    build.arg("--target-dir").arg(&target);
     if !build.current_dir(&root).status()?.success() {
         return Err(io::Error::other("the preload library does not build"));
     }
-    root.join("target/release/libatomic_mmap_preload.so").canonicalize()
+    target.join("release/libatomic_mmap_preload.so").canonicalize()
 }
 
-/// A folder in memory, which is a mount of its own if the process may mount.
+/// A folder in memory, which is a mount of its own if the process may mount. It ends on drop, or
+/// with this process and its mount namespace.
 struct Memory(Scratch, bool);
 
 impl Memory {

@@ -2,11 +2,12 @@
 
 use bench::alone::Alone;
 use bench::figures;
-use bench::ratios::{self, child};
+use bench::ratios::{self, Found, Options, child};
 use bench::sqlite::modes::Place;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 const USAGE: &str = "\
@@ -33,10 +34,35 @@ usage: cargo run --release -p bench -- <what> [options]
   --quick            fewer rounds
   --only NAME        only the groups (small, documents, index, log, files; or tpcc, update, pages, small, ycsb, bytes, speedtest1; or writes, transactions, reads, ram, scaling, volume, baselines, opening,
                      dram) with this in their name
-  --dir FOLDER       where the files lie (default: /dev/shm)
+  --dir FOLDER       where the files lie (default: /dev/shm; for practical, and for the files on disk of fio and
+                     sqlite, the temporary folder)
   --len, --plus, --file BYTES, --ram, --seconds N
                      alone: how long it is, where it lies, how long the file is, what counts, for how long
 ";
+
+type Table = fn(&Options) -> io::Result<Found>;
+
+/// What prints a table, by its name.
+const TABLES: [(&str, Table); 4] = [
+    ("ratios", ratios::measure),
+    ("practical", bench::practical::measure),
+    ("fio", bench::fio::measure),
+    ("sqlite", bench::sqlite::measure),
+];
+
+/// Starts this program again in a mount namespace of its own, where that is allowed. So what it
+/// mounts ends with it, also at SIGINT.
+fn own_mounts() {
+    const IS_OWN: &str = "ATOMIC_MMAP_BENCH_OWN_MOUNTS";
+    let mut unshare = Command::new("unshare");
+    let can = unshare.args(["--mount", "true"]).stderr(Stdio::null()).status();
+    let Ok(program) = std::env::current_exe() else { return };
+    if std::env::var_os(IS_OWN).is_none() && can.is_ok_and(|status| status.success()) {
+        let mut again = Command::new("unshare");
+        again.arg("--mount").arg(program).args(std::env::args_os().skip(1)).env(IS_OWN, "");
+        let _returns_only_an_error = again.exec();
+    }
+}
 
 fn main() -> ExitCode {
     match run() {
@@ -61,7 +87,7 @@ fn run() -> io::Result<ExitCode> {
         child::write_and_end(Path::new(&path), end, writes)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut options = ratios::Options::default();
+    let mut options = Options::default();
     let mut alone = Alone {
         what: String::new(),
         len: 64,
@@ -93,31 +119,14 @@ fn run() -> io::Result<ExitCode> {
         }
     }
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
+    if what == "fio" || what == "sqlite" {
+        own_mounts();
+    }
+    if let Some((name, measure)) = TABLES.iter().find(|(name, _)| what == *name) {
+        measure(&options)?.save(&out.join(name).with_extension("json"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     match what.to_str() {
-        Some("ratios") => {
-            let path = out.join("ratios.json");
-            ratios::measure(&options, &path)?;
-            println!("\n{}", path.display());
-            Ok(ExitCode::SUCCESS)
-        }
-        Some("practical") => {
-            let path = out.join("practical.json");
-            bench::practical::measure(&options, &path)?;
-            println!("\n{}", path.display());
-            Ok(ExitCode::SUCCESS)
-        }
-        Some("fio") => {
-            let path = out.join("fio.json");
-            bench::fio::measure(&options, &path)?;
-            println!("\n{}", path.display());
-            Ok(ExitCode::SUCCESS)
-        }
-        Some("sqlite") => {
-            let path = out.join("sqlite.json");
-            bench::sqlite::measure(&options, &path)?;
-            println!("\n{}", path.display());
-            Ok(ExitCode::SUCCESS)
-        }
         Some("figures") => {
             figures::make(&out.join("figures"), options.base.as_deref(), options.quick)?;
             Ok(ExitCode::SUCCESS)

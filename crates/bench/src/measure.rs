@@ -65,6 +65,18 @@ pub fn ratio(of: &Series, to: &Series) -> f64 {
     median(of.0.iter().zip(&to.0).map(|(a, b)| a / b).collect())
 }
 
+/// Returns the order of `len` contenders in a round: a Williams design. Over `2 * len` rounds each
+/// contender has each place equally often, and follows each other one equally often within a
+/// round. So what a turn leaves behind for the next one, as dirty pages, burdens all alike.
+pub fn order(round: usize, len: usize) -> impl Iterator<Item = usize> {
+    // 0, 1, len - 1, 2, len - 2 and so on: the distances of neighbours differ.
+    let zigzag = move |n: usize| if n % 2 == 1 { n / 2 + 1 } else { len - n / 2 };
+    // An odd number of contenders also needs each order backwards.
+    let is_backward = len % 2 == 1 && round % 2 == 1;
+    let place = move |n| if is_backward { len - 1 - n } else { n };
+    (0..len).map(move |n| (zigzag(place(n)) + round) % len)
+}
+
 /// Most operations of a turn.
 const MOST: usize = 1 << 22;
 
@@ -103,10 +115,7 @@ fn take_turns_by(
     }
     let mut series = vec![Series::default(); turns.len()];
     for round in 0..effort.warm_up + effort.rounds {
-        // The first contender of a round is the last of the next one, so no contender always
-        // follows another one.
-        for n in 0..turns.len() {
-            let n = (n + round) % turns.len();
+        for n in order(round, turns.len()) {
             let begin = clock();
             turns[n](round, count);
             let took = (clock() - begin).as_nanos() as f64 / count as f64;
@@ -152,6 +161,25 @@ mod tests {
         drop(turns);
         assert_eq!(last, 64, "the first power of two that takes 50 ms");
         assert_eq!(series[0].0, [1e6], "nanoseconds an operation");
+    }
+
+    #[test]
+    fn each_contender_follows_each_other_one_equally_often() {
+        for len in 1..=12 {
+            let mut places = vec![vec![0; len]; len];
+            let mut followers = vec![vec![0; len]; len];
+            for round in 0..2 * len {
+                let order: Vec<usize> = order(round, len).collect();
+                assert_eq!(order.len(), len);
+                order.iter().enumerate().for_each(|(place, one)| places[*one][place] += 1);
+                order.windows(2).for_each(|pair| followers[pair[0]][pair[1]] += 1);
+            }
+            assert!(places.iter().flatten().all(|count| *count == 2), "{len}: {places:?}");
+            for (one, followers) in followers.iter().enumerate() {
+                let expected: Vec<i32> = (0..len).map(|n| if n == one { 0 } else { 2 }).collect();
+                assert_eq!(*followers, expected, "{len}: after {one}");
+            }
+        }
     }
 
     #[test]

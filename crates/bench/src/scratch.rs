@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A scratch folder.
 #[derive(Debug)]
@@ -28,6 +29,15 @@ impl Scratch {
         &self.0
     }
 
+    /// Writes back what the file system has in the page cache, so that a turn does not pay for the
+    /// turns before it.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(std::fs::File::open(&self.0)?)?)
+    }
+
     /// Makes a new folder in it.
     ///
     /// # Errors
@@ -37,6 +47,15 @@ impl Scratch {
         std::fs::create_dir_all(&path)?;
         Ok(path)
     }
+}
+
+/// Returns the name of the file system of a folder.
+///
+/// # Errors
+/// Returns the error of the system.
+pub fn file_system(folder: &Path) -> io::Result<String> {
+    let said = Command::new("stat").args(["-f", "-c", "%T"]).arg(folder).output()?;
+    Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
 }
 
 impl Drop for Scratch {

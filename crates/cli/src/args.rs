@@ -105,8 +105,8 @@ pub struct File {
 pub struct Repair {
     /// The file.
     pub file: PathBuf,
-    /// Take the file's bytes as they are, and drop the companions. Bytes that are only in the
-    /// companions are lost.
+    /// Take the file's bytes as they are. The companions count no more, and bytes that are only
+    /// there are lost. A companion that may be another file's stays.
     #[arg(long, conflicts_with = "trust")]
     pub discard: bool,
     /// Believe the companions all the same.

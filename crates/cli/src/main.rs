@@ -34,8 +34,6 @@ fn main() -> ExitCode {
     let json = args.common.json;
     match run(args) {
         Ok(outcome) => outcome.into(),
-        // A reader that has seen enough closes the pipe, which is no failure.
-        Err(failure) if failure.is_closed_pipe() => Outcome::Ok.into(),
         Err(failure) => {
             failure.print(json);
             failure.outcome().into()
@@ -66,6 +64,8 @@ fn tell_events() {
     tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG)
         .with_writer(std::io::stderr)
+        // It would tell of a broken standard error there, and panic.
+        .log_internal_errors(false)
         .with_ansi(false)
         .without_time()
         .init();

@@ -1,5 +1,6 @@
 //! Exit codes, and the errors that lead to them.
 
+use crate::report::{SCHEMA, tell};
 use crate::verdict::is_damage;
 use atomic_mmap::Error;
 use serde_json::json;
@@ -51,10 +52,6 @@ impl Failure {
         Failure::Io("standard output".into(), error)
     }
 
-    pub fn is_closed_pipe(&self) -> bool {
-        matches!(self, Failure::Io(_, e) if e.kind() == io::ErrorKind::BrokenPipe)
-    }
-
     pub fn outcome(&self) -> Outcome {
         match self {
             Failure::File(Error::Busy { .. }) => Outcome::Busy,
@@ -94,9 +91,9 @@ impl Failure {
         let (code, message) = (self.code(), self.message());
         if as_json {
             let error = json!({ "code": code, "message": message });
-            eprintln!("{}", json!({ "schema": crate::report::SCHEMA, "error": error }));
+            tell(&format!("{}\n", json!({ "schema": SCHEMA, "error": error })));
         } else {
-            eprintln!("error: {message}");
+            tell(&format!("error: {message}\n"));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::outcome::Failure;
 use serde_json::{Map, Value, json};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 /// The version of all JSON objects. A field is never removed or changed without another number.
 pub const SCHEMA: u32 = 1;
@@ -64,14 +64,24 @@ impl Report {
                 text.push('\n');
             }
         }
-        print(&text)
+        print(text.as_bytes()).map(|_| ())
     }
 }
 
-/// Prints to standard output. A closed pipe is an error and no panic.
-pub fn print(text: &str) -> Result<(), Failure> {
+/// Prints to standard output. Returns `false` if the reader has closed the pipe, which is no
+/// failure: the command goes on and ends by its own exit code.
+pub fn print(bytes: &[u8]) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::printing)
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::printing(error)),
+    }
+}
+
+/// Prints to standard error. An error there is left out: it changes no command and no exit code.
+pub fn tell(text: &str) {
+    let _best_effort = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// Returns a length for people. JSON has exact numbers.

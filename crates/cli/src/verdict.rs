@@ -1,8 +1,10 @@
 //! The meaning of a look at a file for its user.
 
-use crate::outcome::Outcome;
+use crate::args::Common;
+use crate::outcome::{Failure, Outcome};
 use crate::report::Report;
-use atomic_mmap::{Decision, Inspection, Mismatch};
+use atomic_mmap::{Decision, Error, Inspection, Mismatch};
+use std::path::Path;
 
 /// Returns `true` if bytes of the files are wrong or cut off. Otherwise the files are whole, and
 /// do not go together.
@@ -42,6 +44,15 @@ pub fn meaning(decision: Decision) -> String {
     }
 }
 
+/// Looks at a file that the command opens later. A file in use is busy, which an inspection is not.
+pub fn look_at_closed(common: &Common, file: &Path) -> Result<Inspection, Failure> {
+    let look = common.options().inspect(file)?;
+    if look.is_open {
+        return Err(Error::Busy { path: look.home, in_this_process: false }.into());
+    }
+    Ok(look)
+}
+
 /// Returns the exit code of a command that only looks.
 pub fn outcome(look: &Inspection) -> Outcome {
     match look.decision {
@@ -67,7 +78,9 @@ pub fn add_row(report: &mut Report, look: &Inspection) {
             let Some(decision) = decision else { continue };
             let said = match decision {
                 Decision::Refuse(_) => "refused as well".into(),
-                Decision::Discard => "the file's bytes as they are; companions are dropped".into(),
+                Decision::Discard => {
+                    "the file's bytes as they are; companions count no more".into()
+                }
                 Decision::Recover => "recovered by the companions".into(),
                 other => meaning(other),
             };

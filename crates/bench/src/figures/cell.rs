@@ -1,12 +1,12 @@
 //! The measurement of a cell: all contenders take turns.
 //!
-//! Owns: the turns. In each round every contender has one, in an order that shifts by one from
-//! round to round. A quarter of a turn passes before the clock starts. The value of a cell is the
-//! median over all rounds.
+//! Owns: the turns. In each round every contender has one, in another order in each. A quarter of a
+//! turn passes before the clock starts. The value of a cell is the median over all rounds.
 
 use super::effort::Effort;
 use super::field::{Entrant, Field};
 use super::script::{Data, Job, Script};
+use crate::measure::order;
 use crate::subject::Subject;
 use indicatif::ProgressBar;
 use std::sync::{Barrier, OnceLock};
@@ -36,8 +36,7 @@ pub fn in_turns<E>(
     let mut results = vec![Vec::new(); entrants.len()];
     bar.inc_length(rounds as u64);
     for round in 0..rounds {
-        for n in 0..entrants.len() {
-            let n = (n + round) % entrants.len();
+        for n in order(round, entrants.len()) {
             results[n].extend(turn(&mut entrants[n], round));
         }
         bar.inc(1);

@@ -5,6 +5,7 @@ use super::field::Field;
 use super::figure::{Figure, Line};
 use super::papers::{LIBNVMMIO, RMMIO};
 use super::script::{Data, Job, Script};
+use crate::measure::order;
 use crate::offsets::Order;
 use crate::subject::Subject;
 use hdrhistogram::Histogram;
@@ -55,8 +56,7 @@ fn of(field: &Field, effort: &Effort, bar: &ProgressBar, job: Job, what: &str) -
     let time = effort.latency / effort.rounds as u32;
     bar.inc_length(effort.rounds as u64);
     for round in 0..effort.rounds {
-        for n in 0..histograms.len() {
-            let n = (n + round) % histograms.len();
+        for n in order(round, histograms.len()) {
             let entrant = &field.entrants[n];
             let subject = &*entrant.subject;
             let script = || Script::new(job, &data, field.len, 0, round as u64);

@@ -16,7 +16,7 @@
 //!
 //! Imports go downwards: only the figures and this file import the last four modules, and the
 //! figures import all modules above them. All may import `offsets`, `memory`, `scratch`, `subject`,
-//! `ours`, `baselines`, `peers`.
+//! `ours`, `baselines`, `peers`, `measure`.
 
 mod cell;
 mod death;

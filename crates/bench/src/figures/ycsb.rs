@@ -20,23 +20,50 @@ use std::time::{Duration, Instant};
 pub struct Workload {
     /// The letter.
     pub name: &'static str,
-    /// Percentage of reads. What is left of all shares reads, changes and writes back.
-    pub reads: u64,
-    /// Percentage of updates.
-    pub updates: u64,
-    /// Percentage of insertions.
-    pub inserts: u64,
-    /// Percentage of scans.
-    pub scans: u64,
+    /// Percentages of reads, updates, insertions and scans. All other steps are changes.
+    shares: [(Step, u64); 4],
     latest: bool,
+}
+
+/// A step of a workload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Reads a record.
+    Read,
+    /// Writes a record, or a part of it.
+    Update,
+    /// Adds a record.
+    Insert,
+    /// Reads records in the order of their keys.
+    Scan,
+    /// Reads a record, changes it and writes it back.
+    Change,
 }
 
 const fn workload(name: &'static str, shares: [u64; 4], latest: bool) -> Workload {
     let [reads, updates, inserts, scans] = shares;
-    Workload { name, reads, updates, inserts, scans, latest }
+    let shares = [
+        (Step::Read, reads),
+        (Step::Update, updates),
+        (Step::Insert, inserts),
+        (Step::Scan, scans),
+    ];
+    Workload { name, shares, latest }
 }
 
 impl Workload {
+    /// Chooses a step by the shares.
+    pub fn choose(&self, rng: &mut fastrand::Rng) -> Step {
+        let mut choice = rng.u64(0..100);
+        for (step, share) in self.shares {
+            if choice < share {
+                return step;
+            }
+            choice -= share;
+        }
+        Step::Change
+    }
+
     /// Returns the number of the record that has this rank, of `there` records.
     pub fn record(&self, rank: u64, there: u64) -> u64 {
         if self.latest { there - 1 - rank } else { mix(rank) % there }
@@ -215,23 +242,17 @@ impl Run<'_> {
         let rank = zipf.rank(rng.f64());
         let there = self.versions.len() as u64;
         let n = workload.record(rank, there);
-        let mut choice = rng.u64(0..100);
-        let mut is = |share: u64| {
-            let chosen = choice < share;
-            choice = choice.wrapping_sub(share);
-            chosen
-        };
-        if is(workload.reads) {
-            self.read(n);
-        } else if is(workload.updates) {
-            self.update(n);
-        } else if is(workload.inserts) {
-            self.insert();
-        } else if is(workload.scans) {
-            self.store.scan(key(n), 1 + rng.usize(0..SCANNED as usize));
-        } else {
-            self.read(n);
-            self.update(n);
+        match workload.choose(rng) {
+            Step::Read => self.read(n),
+            Step::Update => self.update(n),
+            Step::Insert => self.insert(),
+            Step::Scan => {
+                self.store.scan(key(n), 1 + rng.usize(0..SCANNED as usize));
+            }
+            Step::Change => {
+                self.read(n);
+                self.update(n);
+            }
         }
     }
 
@@ -286,6 +307,27 @@ impl Zipf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_follow_the_shares() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let steps = [Step::Read, Step::Update, Step::Insert, Step::Scan, Step::Change];
+        for (name, expected) in [
+            ("A", [50, 50, 0, 0, 0]),
+            ("C", [100, 0, 0, 0, 0]),
+            ("E", [0, 0, 5, 95, 0]),
+            ("F", [50, 0, 0, 0, 50]),
+        ] {
+            let workload = WORKLOADS.iter().find(|workload| workload.name == name);
+            let workload = workload.expect("a workload");
+            let chosen: Vec<Step> = (0..100_000).map(|_| workload.choose(&mut rng)).collect();
+            for (step, expected) in steps.into_iter().zip(expected) {
+                let found = chosen.iter().filter(|chosen| **chosen == step).count() as f64 / 1e3;
+                assert!((found - f64::from(expected)).abs() < 1.0, "{name}, {step:?}: {found}");
+                assert_eq!(found == 0.0, expected == 0, "{name}, {step:?}: {found}");
+            }
+        }
+    }
 
     #[test]
     fn ranks_follow_the_law() {

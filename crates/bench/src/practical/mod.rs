@@ -17,15 +17,14 @@ use crate::measure::Effort;
 use crate::ratios::{Found, Options};
 use crate::scratch::Scratch;
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
-/// Measures everything, prints the table, and writes the JSON to `out`. The files lie in the
-/// temporary folder, unless the options name another one: these tasks are about disks.
+/// Measures everything, and prints the table. The files lie in the temporary folder, unless the
+/// options name another one: these tasks are about disks.
 ///
 /// # Errors
 /// Returns an error of the system or the crate.
-pub fn measure(options: &Options, out: &Path) -> io::Result<Found> {
+pub fn measure(options: &Options) -> io::Result<Found> {
     // A barrier takes a millisecond: a turn is a few of them.
     let turn = Duration::from_millis(10);
     let effort = Effort { turn, warm_up: 1, ..Effort::new(options.quick) };
@@ -38,16 +37,12 @@ pub fn measure(options: &Options, out: &Path) -> io::Result<Found> {
         ("log", Box::new(|s, f| log::append(&effort, s, f))),
         ("files", Box::new(files::measure)),
     ];
-    let folder = options.base.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = options.disk()?;
     for (name, group) in &groups {
         if options.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
             let scratch = Scratch::new(Some(&folder))?;
             group(&scratch, &mut found)?;
         }
     }
-    if let Some(folder) = out.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    std::fs::write(out, found.to_json())?;
     Ok(found)
 }

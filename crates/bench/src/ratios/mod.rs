@@ -15,10 +15,10 @@ pub(crate) mod limit;
 pub(crate) mod run;
 
 use crate::measure::Effort;
-use crate::scratch::Scratch;
+use crate::scratch::{self, Scratch};
 use std::fmt::Write as _;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The options of a measurement.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,17 @@ pub struct Options {
     /// Runs only groups with this text in their name.
     pub only: Option<String>,
     /// The folder of the files.
-    pub base: Option<std::path::PathBuf>,
+    pub base: Option<PathBuf>,
+}
+
+impl Options {
+    /// Returns the folder for files on a disk: the one that the options name, or the temporary
+    /// folder. Prints it with its file system, which may lie in memory.
+    pub(crate) fn disk(&self) -> io::Result<PathBuf> {
+        let folder = self.base.clone().unwrap_or_else(std::env::temp_dir);
+        println!("files on disk in {}, {}", folder.display(), scratch::file_system(&folder)?);
+        Ok(folder)
+    }
 }
 
 /// The results.
@@ -57,6 +67,24 @@ impl Found {
         self.values.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
+    /// Writes the results as JSON, and prints where. Writes nothing if there are none: everything
+    /// was skipped or left out.
+    ///
+    /// # Errors
+    /// Returns the error of the system.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        if self.values.is_empty() {
+            println!("nothing was measured");
+            return Ok(());
+        }
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(path, self.to_json())?;
+        println!("\n{}", path.display());
+        Ok(())
+    }
+
     /// Returns flat JSON: names to numbers.
     pub fn to_json(&self) -> String {
         let mut json = String::from("{\n");
@@ -71,11 +99,11 @@ impl Found {
     }
 }
 
-/// Measures everything, prints the table, and writes the JSON to `out`.
+/// Measures everything, and prints the table.
 ///
 /// # Errors
 /// Returns an error of the system or the crate.
-pub fn measure(options: &Options, out: &Path) -> io::Result<Found> {
+pub fn measure(options: &Options) -> io::Result<Found> {
     let effort = Effort::new(options.quick);
     let mut found = Found::default();
     type Group<'a> = (&'a str, Box<dyn Fn(&Scratch, &mut Found) -> io::Result<()> + 'a>);
@@ -97,9 +125,5 @@ pub fn measure(options: &Options, out: &Path) -> io::Result<Found> {
             group(&scratch, &mut found)?;
         }
     }
-    if let Some(folder) = out.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    std::fs::write(out, found.to_json())?;
     Ok(found)
 }

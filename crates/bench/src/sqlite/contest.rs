@@ -1,8 +1,9 @@
 //! The turns of all contenders, and their rows in the table.
 
 use super::modes::{Mode, Place, SAFE};
-use crate::measure::{Series, ratio};
+use crate::measure::{Series, order, ratio};
 use crate::ratios::Found;
+use crate::scratch::Scratch;
 use rusqlite::Connection;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 pub type Work<'a> = Box<dyn FnMut(usize, usize) -> rusqlite::Result<()> + 'a>;
 
 /// Transactions between two looks at the clock.
-const BATCH: usize = 16;
+pub const BATCH: usize = 16;
 
 /// Bytes of the write that is the limit, and of its file.
 const BLOCK: usize = 4096;
@@ -44,6 +45,8 @@ pub struct Entrant {
 pub struct Times {
     modes: Vec<Mode>,
     series: Vec<Series>,
+    /// The times of the disk's limit, and what it is.
+    limit: Option<(Series, &'static str)>,
 }
 
 impl Contest {
@@ -71,22 +74,28 @@ impl Contest {
         modes.iter().map(|mode| Entrant::new(*mode, seed, self.place)).collect()
     }
 
-    /// Lets all contenders take turns. With them, in the folder `limit`, does the limit of a disk.
+    /// Lets all contenders take turns, and the limit of a disk as well if `with_limit` is set.
     ///
     /// # Errors
     /// Returns the error of the system, or of SQLite if a transaction fails.
-    pub fn run<'a>(&self, limit: Option<&Path>, works: Vec<(Mode, Work<'a>)>) -> io::Result<Times> {
+    pub fn run<'a>(
+        &self,
+        scratch: &Scratch,
+        with_limit: bool,
+        works: Vec<(Mode, Work<'a>)>,
+    ) -> io::Result<Times> {
         let modes: Vec<Mode> = works.iter().map(|(mode, _)| *mode).collect();
         let mut works: Vec<Work<'a>> = works.into_iter().map(|(_, work)| work).collect();
-        if let Some(folder) = limit.filter(|_| self.place == Place::Disk) {
-            works.push(durable_writes(folder)?);
+        let mut limit = None;
+        if with_limit && self.place == Place::Disk {
+            let (work, told) = durable_writes(scratch.path())?;
+            works.push(work);
+            limit = Some(told);
         }
         let mut series = vec![Series::default(); works.len()];
         for round in 0..=self.rounds {
-            // The first contender of a round is the last of the next one, so that none always
-            // follows another one.
-            for n in 0..works.len() {
-                let n = (n + round) % works.len();
+            for n in order(round, works.len()) {
+                scratch.sync()?;
                 let (began, mut count) = (Instant::now(), 0);
                 while began.elapsed() < self.turn {
                     works[n](round << 20 | count, BATCH).map_err(io::Error::other)?;
@@ -98,29 +107,33 @@ impl Contest {
                 }
             }
         }
-        Ok(Times { modes, series })
+        let limit = limit.and_then(|told| Some((series.pop()?, told)));
+        Ok(Times { modes, series, limit })
     }
 }
 
-/// Returns the limit of a disk: a block that is written to a file of written blocks, durably. It
-/// goes past the page cache where the file system allows that.
-fn durable_writes(folder: &Path) -> io::Result<Work<'static>> {
+/// Returns the limit of a disk, and what it is: a block that is written to a file of written
+/// blocks, durably. It goes past the page cache where the file system allows that.
+fn durable_writes(folder: &Path) -> io::Result<(Work<'static>, &'static str)> {
     #[repr(align(4096))]
     struct Block([u8; BLOCK]);
     let path = folder.join("limit");
     fs::write(&path, vec![1; BLOCK * BLOCKS as usize])?;
     File::open(&path)?.sync_all()?;
     let open = |flags| OpenOptions::new().write(true).custom_flags(flags).open(&path);
-    let direct = open(libc::O_DSYNC | libc::O_DIRECT);
-    let file = direct.or_else(|_| open(libc::O_DSYNC))?;
+    let (file, told) = match open(libc::O_DSYNC | libc::O_DIRECT) {
+        Ok(file) => (file, "the disk's limit: 4 KiB written with O_DSYNC and O_DIRECT"),
+        Err(_) => (open(libc::O_DSYNC)?, "the disk's limit: 4 KiB written with O_DSYNC, cached"),
+    };
     let (block, mut at) = (Box::new(Block([2; BLOCK])), 0);
-    Ok(Box::new(move |_, count| {
+    let work = move |_, count| {
         for _ in 0..count {
             file.write_all_at(&block.0, at % BLOCKS * BLOCK as u64).expect("write");
             at += 1;
         }
         Ok(())
-    }))
+    };
+    Ok((Box::new(work), told))
 }
 
 impl Entrant {
@@ -196,7 +209,7 @@ impl Times {
     /// Returns the fastest mode of SQLite's own that keeps a transaction whole.
     pub fn best_stock(&self) -> Mode {
         let time = |mode: &Mode| self.of(*mode).map_or(f64::INFINITY, Series::median);
-        let stock = SAFE.into_iter().filter(|mode| !mode.is_ours());
+        let stock = SAFE.iter().copied().filter(|mode| !mode.is_ours());
         stock.min_by(|a, b| time(a).total_cmp(&time(b))).expect("there are some")
     }
 
@@ -206,8 +219,7 @@ impl Times {
             let name = format!("sqlite_{what}_us_{}", mode.name());
             found.add(&name, series.median() / 1e3, mode.durability(place));
         }
-        if let Some(limit) = self.series.get(self.modes.len()) {
-            let told = "the disk's limit: 4 KiB written with O_DSYNC and O_DIRECT";
+        if let Some((limit, told)) = &self.limit {
             found.add(&format!("sqlite_{what}_us_odsync"), limit.median() / 1e3, told);
         }
     }

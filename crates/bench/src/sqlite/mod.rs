@@ -31,21 +31,20 @@ use crate::scratch::Scratch;
 use contest::Contest;
 use modes::Place;
 use std::io;
-use std::path::Path;
 
-/// Measures everything, prints the table, and writes the JSON to `out`. Files on the disk lie in
-/// the temporary folder, unless the options name another one; those in memory in `/dev/shm`.
+/// Measures everything, and prints the table. Files on the disk lie in the temporary folder, unless
+/// the options name another one; those in memory in `/dev/shm`.
 ///
 /// # Errors
 /// Returns an error of the system, of SQLite, or of the crate.
-pub fn measure(options: &Options, out: &Path) -> io::Result<Found> {
+pub fn measure(options: &Options) -> io::Result<Found> {
     if option_env!("LIBSQLITE3_FLAGS").is_none_or(|flags| !flags.contains("HAVE_FDATASYNC")) {
         let message = "SQLite was built without fdatasync, which every distribution has: start \
                        cargo in the repository, which sets LIBSQLITE3_FLAGS";
         return Err(io::Error::other(message));
     }
-    let disk = options.base.clone().unwrap_or_else(std::env::temp_dir);
-    println!("SQLite {}; files on disk in {}", rusqlite::version(), disk.display());
+    println!("SQLite {}", rusqlite::version());
+    let disk = options.disk()?;
     let mut found = Found::default();
     let quick = options.quick;
     type Group<'a> = (&'a str, Box<dyn Fn(&Scratch, &mut Found) -> io::Result<()> + 'a>);
@@ -70,9 +69,5 @@ pub fn measure(options: &Options, out: &Path) -> io::Result<Found> {
             group(&scratch, &mut found)?;
         }
     }
-    if let Some(folder) = out.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    std::fs::write(out, found.to_json())?;
     Ok(found)
 }

@@ -22,15 +22,19 @@ pub enum Mode {
     Unsafe,
 }
 
-/// All modes that keep a transaction whole, ours first.
-pub const SAFE: [Mode; 6] = [
+/// All modes, ours first.
+pub const ALL: [Mode; 7] = [
     Mode::OursFull,
     Mode::OursOff,
     Mode::WalFull,
     Mode::WalNormal,
     Mode::TruncateFull,
     Mode::DeleteFull,
+    Mode::Unsafe,
 ];
+
+/// The modes that keep a transaction whole.
+pub const SAFE: &[Mode] = ALL.split_last().expect("some").1;
 
 /// The medium of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Rows that are changed one by one: updates of 1 KiB, and small transactions.
 
 use super::contest::{Contest, Entrant, Work};
-use super::modes::{Mode, Place, SAFE};
+use super::modes::{ALL, Mode, Place, SAFE};
 use crate::ratios::Found;
 use crate::scratch::Scratch;
 use fastrand::Rng;
@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 const ROW: usize = 1024;
 /// Rows of the table.
 pub const ROWS: i64 = 20_000;
+/// Rounds of small transactions before the turns.
+const SMALL_WARM_UP: usize = 5_000;
 /// The sizes of a page in bytes.
 const PAGES: [u32; 5] = [512, 1024, 2048, 4096, 8192];
 
@@ -72,12 +74,12 @@ fn three(db: &Connection) -> Work<'_> {
 /// # Errors
 /// Returns an error of the system or of SQLite.
 pub fn updates(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
-    let entrants = contest.entrants(&seed(scratch.path(), 4096)?, &with_limit())?;
+    let entrants = contest.entrants(&seed(scratch.path(), 4096)?, &ALL)?;
     for entrant in &entrants {
         entrant.warm_up(update(&entrant.db), ROWS as usize)?;
     }
     let works = entrants.iter().map(|entrant| (entrant.mode, update(&entrant.db))).collect();
-    let times = contest.run(Some(scratch.path()), works)?;
+    let times = contest.run(scratch, true, works)?;
     let told = "throughput of updates of 1 KiB, one in a transaction";
     if contest.place == Place::Disk {
         times.add_all("update_1KiB", contest.place, found);
@@ -95,10 +97,6 @@ pub fn updates(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::R
     entrants.into_iter().try_for_each(Entrant::end)
 }
 
-fn with_limit() -> Vec<Mode> {
-    SAFE.into_iter().chain([Mode::Unsafe]).collect()
-}
-
 /// Measures the same updates with all sizes of a page.
 ///
 /// # Errors
@@ -111,7 +109,7 @@ pub fn page_sizes(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io
             entrant.warm_up(update(&entrant.db), ROWS as usize)?;
         }
         let works = entrants.iter().map(|entrant| (entrant.mode, update(&entrant.db))).collect();
-        let times = contest.run(None, works)?;
+        let times = contest.run(scratch, false, works)?;
         let name = format!("sqlite_update_1KiB_page_{page}_vs_wal_full");
         let told = format!("updates of 1 KiB with pages of {page} bytes");
         found.add(&name, times.speed(Mode::OursFull, Mode::WalFull), &told);
@@ -125,9 +123,12 @@ pub fn page_sizes(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io
 /// # Errors
 /// Returns an error of the system or of SQLite.
 pub fn small(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
-    let entrants = contest.entrants(&seed(scratch.path(), 4096)?, &SAFE)?;
+    let entrants = contest.entrants(&seed(scratch.path(), 4096)?, SAFE)?;
+    for entrant in &entrants {
+        entrant.warm_up(three(&entrant.db), SMALL_WARM_UP)?;
+    }
     let works = entrants.iter().map(|entrant| (entrant.mode, three(&entrant.db))).collect();
-    let times = contest.run(Some(scratch.path()), works)?;
+    let times = contest.run(scratch, true, works)?;
     times.add_all("small", contest.place, found);
     let told = "an insertion, an update and a deletion of 100 bytes, three transactions";
     found.add("sqlite_small_vs_wal_full", times.speed(Mode::OursFull, Mode::WalFull), told);

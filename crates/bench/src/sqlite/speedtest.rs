@@ -5,13 +5,16 @@
 //! of `crates/sqlite`. It uses that SQLite, and not the one of the other groups.
 
 use super::modes::Mode;
-use crate::measure::{Series, ratio};
+use crate::measure::{Series, order, ratio};
 use crate::ratios::Found;
 use crate::scratch::Scratch;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
+
+/// The script's exit code where the sources of SQLite cannot be had.
+const CANNOT_BE_HAD: i32 = 3;
 
 /// The contenders, with the option for their journal.
 const MODES: [(Mode, &str); 3] =
@@ -23,17 +26,21 @@ const MODES: [(Mode, &str); 3] =
 /// Returns an error of the system, or of the program.
 pub fn measure(quick: bool, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/sqlite.d/speedtest");
-    let built = Command::new(script).stderr(Stdio::null()).output()?;
+    let built = Command::new(script).output()?;
     let said = String::from_utf8_lossy(&built.stdout).trim().to_owned();
-    let (Some((program, extension)), true) = (said.split_once(' '), built.status.success()) else {
+    if built.status.code() == Some(CANNOT_BE_HAD) {
         println!("speedtest1: skipped: {said}");
         return Ok(());
-    };
+    }
+    let paths = said.split_once(' ').filter(|_| built.status.success());
+    let (program, extension) = paths.ok_or_else(|| {
+        let why = String::from_utf8_lossy(&built.stderr);
+        io::Error::other(format!("speedtest1: {}: {said}\n{}", built.status, why.trim()))
+    })?;
     let (rounds, size) = if quick { (1, "5") } else { (5, "50") };
     let mut series = vec![Series::default(); MODES.len()];
     for round in 0..rounds {
-        for n in 0..MODES.len() {
-            let n = (n + round) % MODES.len();
+        for n in order(round, MODES.len()) {
             let (mode, journal) = MODES[n];
             let path = scratch.path().join(format!("speed-{round}-{}", mode.name()));
             let mut command = Command::new(program);
@@ -41,6 +48,7 @@ pub fn measure(quick: bool, scratch: &Scratch, found: &mut Found) -> io::Result<
             if mode.is_ours() {
                 command.args(["--vfs", "atomic-mmap"]).env("EXTENSION", extension);
             }
+            scratch.sync()?;
             let began = Instant::now();
             let status = command.arg(&path).status()?;
             if !status.success() {

@@ -2,8 +2,8 @@
 //! and the journal of the file system.
 //!
 //! Each contender gets a new ext4 on a loop device, over a file in memory. The kernel counts the
-//! sectors that are written to that device, and nothing else writes to it. So the load of the
-//! machine does not matter. It needs root.
+//! sectors that are written to that device, and nothing else writes to it. A slower run writes more
+//! of them: ext4 commits and the kernel writes back every few seconds. It needs root.
 
 use super::contest::Entrant;
 use super::modes::{Mode, Place};
@@ -21,7 +21,8 @@ const DEVICE: u64 = 2 << 30;
 /// Contenders: ours, and those that it is compared with.
 const MODES: [Mode; 3] = [Mode::OursFull, Mode::WalFull, Mode::TruncateFull];
 
-/// A loop device with a mounted ext4, which is removed when it is dropped.
+/// A loop device with a mounted ext4. The kernel removes the device, and the file under it, when it
+/// is unmounted: on drop, or at the end of this process and its mount namespace.
 struct Device {
     name: String,
     folder: PathBuf,
@@ -42,14 +43,16 @@ impl Device {
         let (image, folder) = (memory.join("image"), memory.join("mounted"));
         File::create(&image)?.set_len(DEVICE)?;
         fs::create_dir_all(&folder)?;
-        let image = image.to_string_lossy();
+        let path = image.to_string_lossy();
         // A kernel thread would write the tables of inodes while the contender runs.
         let eager = "lazy_itable_init=0,lazy_journal_init=0";
-        run(&["mkfs.ext4", "-q", "-F", "-E", eager, &image])?;
-        let name = run(&["losetup", "--find", "--show", &image])?;
-        let device = Device { name, folder };
-        run(&["mount", &device.name, &device.folder.to_string_lossy()])?;
-        Ok(device)
+        run(&["mkfs.ext4", "-q", "-F", "-E", eager, &path])?;
+        let name = run(&["losetup", "--find", "--show", &path])?;
+        let mounted = run(&["mount", &name, &folder.to_string_lossy()]);
+        // The device stays as long as it is mounted, and its file as long as the device.
+        run(&["losetup", "--detach", &name])?;
+        fs::remove_file(image)?;
+        mounted.map(|_| Device { name, folder })
     }
 
     /// Returns the bytes that were written to the device, after all that is under way.
@@ -66,7 +69,6 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         let _best_effort = run(&["umount", &self.folder.to_string_lossy()]);
-        let _best_effort = run(&["losetup", "--detach", &self.name]);
     }
 }
 
@@ -127,15 +129,4 @@ fn of(mode: Mode, task: &Task, memory: &Path) -> io::Result<f64> {
     let each = (device.written()? - before) as f64 / task.transactions as f64;
     fs::remove_file(path)?;
     Ok(each)
-}
-
-/// Returns the bytes that this process has written so far, as the kernel counts dirty pages.
-///
-/// # Errors
-/// Returns an error where the system does not count them.
-pub fn dirtied() -> io::Result<u64> {
-    let counts = fs::read_to_string("/proc/self/io")?;
-    let line = counts.lines().find_map(|line| line.strip_prefix("write_bytes: "));
-    let number = line.and_then(|number| number.trim().parse().ok());
-    number.ok_or_else(|| io::Error::other("no write_bytes in /proc/self/io"))
 }

@@ -4,7 +4,7 @@
 
 use super::contest::{Contest, Entrant, Work};
 use super::modes::Mode;
-use crate::figures::ycsb::{SCANNED, WORKLOADS, Workload, Zipf, key};
+use crate::figures::ycsb::{SCANNED, Step, WORKLOADS, Workload, Zipf, key};
 use crate::ratios::Found;
 use crate::scratch::Scratch;
 use fastrand::Rng;
@@ -87,26 +87,20 @@ fn work<'a>(
         let mut rng = Rng::with_seed(round as u64);
         for _ in 0..count {
             let n = workload.record(zipf.rank(rng.f64()), *there);
-            let mut choice = rng.u64(0..100);
-            let mut is = |share: u64| {
-                let chosen = choice < share;
-                choice = choice.wrapping_sub(share);
-                chosen
-            };
-            if is(workload.reads) {
-                read(db, n)?;
-            } else if is(workload.updates) {
-                update(db, n, &mut rng)?;
-            } else if is(workload.inserts) {
-                insert(db, *there, &mut rng)?;
-                *there += 1;
-            } else if is(workload.scans) {
-                scan(db, n, rng.u64(1..=SCANNED))?;
-            } else {
-                db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-                read(db, n)?;
-                update(db, n, &mut rng)?;
-                db.prepare_cached("COMMIT")?.execute([])?;
+            match workload.choose(&mut rng) {
+                Step::Read => read(db, n)?,
+                Step::Update => update(db, n, &mut rng)?,
+                Step::Insert => {
+                    insert(db, *there, &mut rng)?;
+                    *there += 1;
+                }
+                Step::Scan => scan(db, n, rng.u64(1..=SCANNED))?,
+                Step::Change => {
+                    db.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+                    read(db, n)?;
+                    update(db, n, &mut rng)?;
+                    db.prepare_cached("COMMIT")?.execute([])?;
+                }
             }
         }
         Ok(())
@@ -122,10 +116,14 @@ pub fn measure(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::R
     let entrants = contest.entrants(&seed(scratch.path())?, &modes)?;
     let zipf = Zipf::new(RECORDS);
     let mut there = modes.map(|_| RECORDS);
+    for (entrant, there) in entrants.iter().zip(&mut there) {
+        // Half of the operations of this workload are updates.
+        entrant.warm_up(work(&entrant.db, &WORKLOADS[0], &zipf, there), RECORDS as usize)?;
+    }
     for workload in &WORKLOADS {
         let works = entrants.iter().zip(&mut there);
         let works = works.map(|(e, there)| (e.mode, work(&e.db, workload, &zipf, there)));
-        let times = contest.run(None, works.collect())?;
+        let times = contest.run(scratch, false, works.collect())?;
         let name = format!("ycsb_{}", workload.name);
         times.add_all(&name, contest.place, found);
         let told = format!("throughput of YCSB {}", workload.name);

@@ -2,7 +2,7 @@
 
 use crate::args::{Bench, Common};
 use crate::outcome::{Failure, Outcome};
-use crate::progress::Scratch;
+use crate::progress::PairScratch;
 use crate::report::Report;
 use atomic_mmap::{AtomicMappedFile, CloseMode};
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 const LEN: u64 = 16 << 20;
 
 pub fn run(common: &Common, of: &Bench) -> Result<Outcome, Failure> {
-    let scratch = Scratch::within(&of.folder)?;
-    let options = common.options().create(true).len(LEN);
+    let scratch = PairScratch::within(&of.folder, common)?;
+    let options = scratch.options(common).create(true).len(LEN);
     let file = options.open(scratch.path().join("bench"))?;
     let time = Duration::from_secs_f64(of.seconds);
     let mut report = Report::new("bench");

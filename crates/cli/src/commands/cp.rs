@@ -15,12 +15,12 @@ pub fn run(common: &Common, of: &Cp) -> Result<Outcome, Failure> {
     }
     let file = shown(common.options()).read_only(true).open(&of.from)?;
     let folder = of.to.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let scratch = Scratch::within(folder.unwrap_or(Path::new(".")))?;
+    let folder = folder.unwrap_or(Path::new("."));
+    let scratch = Scratch::within(folder)?;
     let copy = scratch.path().join("copy");
     file.copy_to(&copy)?;
     // A link, and no rename, so that a file that came meanwhile is not replaced.
     std::fs::hard_link(&copy, &of.to).map_err(Failure::io(&of.to))?;
-    let folder = folder.unwrap_or(Path::new("."));
     std::fs::File::open(folder)
         .and_then(|folder| folder.sync_all())
         .map_err(Failure::io(folder))?;

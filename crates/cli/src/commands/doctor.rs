@@ -2,9 +2,9 @@
 
 use crate::args::{Common, Folder};
 use crate::outcome::{Failure, Outcome};
-use crate::progress::Scratch;
+use crate::progress::PairScratch;
 use crate::report::Report;
-use atomic_mmap::{CloseMode, Medium, Survives};
+use atomic_mmap::{CloseMode, MEDIUM_VARIABLE, Medium, Survives};
 use rustix::fs::{OFlags, XattrFlags};
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,16 +15,20 @@ const ATTRIBUTE: &str = "user.atomic-mmap-doctor";
 
 /// Makes a small pair in a scratch folder, and asks it. So the answer is the library's own.
 pub fn run(common: &Common, of: &Folder) -> Result<Outcome, Failure> {
-    let scratch = Scratch::within(&of.folder)?;
+    let scratch = PairScratch::within(&of.folder, common)?;
     let mut report = Report::new("doctor");
     report.text("folder", Some(of.folder.display().to_string()));
     let probe = scratch.path().join("probe");
     std::fs::write(&probe, [0; 4096]).map_err(Failure::io(&probe))?;
     report.text("file_system", file_system(&probe));
-    let file = common.options().create(true).len(4096).open(scratch.path().join("pair"))?;
+    let options = scratch.options(common).create(true).len(4096);
+    let file = options.open(scratch.path().join("pair"))?;
     let (medium, now, synced) = (file.medium(), file.survives(), file.survives_after_sync());
     file.close(CloseMode::Spatial)?;
+    // A forced medium says nothing about the file system.
+    let is_forced = common.medium.is_some() || std::env::var_os(MEDIUM_VARIABLE).is_some();
     let why = match medium {
+        _ if is_forced => "forced",
         Medium::Dax => "mapped with MAP_SYNC: stores reach persistent memory",
         Medium::PageCache => "a disk behind a page cache: MAP_SYNC is not offered here",
         Medium::Ram => "a file system in memory",
@@ -38,7 +42,11 @@ pub fn run(common: &Common, of: &Folder) -> Result<Outcome, Failure> {
     };
     report.add("write_survives", keeps(now), now.to_string());
     report.add("sync_survives", keeps(synced), synced.to_string());
-    report.flag("map_sync", medium == Medium::Dax);
+    if is_forced {
+        report.add("map_sync", None::<bool>, "unknown: the medium is forced");
+    } else {
+        report.flag("map_sync", medium == Medium::Dax);
+    }
     let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
     let direct = File::options().read(true).write(true).custom_flags(direct).open(&probe);
     said(&mut report, "o_direct", direct.is_ok(), "points are written past the page cache");

@@ -9,7 +9,7 @@ use std::path::Path;
 pub fn completions(shell: clap_complete::Shell) -> Result<Outcome, Failure> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "atomic-mmap", &mut text);
-    print(&String::from_utf8_lossy(&text))?;
+    print(&text)?;
     Ok(Outcome::Ok)
 }
 
@@ -24,7 +24,7 @@ pub fn man(folder: Option<&Path>) -> Result<Outcome, Failure> {
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(command).render(&mut page).map_err(Failure::printing)?;
-            print(&String::from_utf8_lossy(&page))?;
+            print(&page)?;
         }
     }
     Ok(Outcome::Ok)

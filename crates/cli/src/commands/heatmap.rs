@@ -4,8 +4,10 @@ use crate::args::{Common, Form, Heatmap};
 use crate::heat::Heat;
 use crate::outcome::{Failure, Outcome};
 use crate::report::{Report, print};
+use crate::verdict;
+use atomic_mmap::Inspection;
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub fn run(common: &Common, of: &Heatmap) -> Result<Outcome, Failure> {
     let form = form(of)?;
     let look = common.options().inspect(&of.file)?;
+    if let Some(picture) = &of.output {
+        refuse_own_files(picture, &look)?;
+    }
     let mut heat = Heat::new(look.len);
     let unit = match of.seconds {
         None => {
@@ -43,7 +48,7 @@ pub fn run(common: &Common, of: &Heatmap) -> Result<Outcome, Failure> {
         report.add("cells", heat.counts(), "");
         report.print(true)?;
         if of.output.is_none() {
-            return Ok(Outcome::Ok);
+            return Ok(verdict::outcome(&look));
         }
     }
     let picture = match form {
@@ -53,12 +58,25 @@ pub fn run(common: &Common, of: &Heatmap) -> Result<Outcome, Failure> {
             heat.png().map_err(|e| Failure::Io("picture".into(), std::io::Error::other(e)))?
         }
     };
-    match (&of.output, form) {
-        (Some(path), _) => std::fs::write(path, picture).map_err(Failure::io(path))?,
-        (None, Form::Text) => print(&String::from_utf8_lossy(&picture))?,
-        (None, _) => std::io::stdout().lock().write_all(&picture).map_err(Failure::printing)?,
+    match &of.output {
+        Some(path) => std::fs::write(path, picture).map_err(Failure::io(path))?,
+        None => {
+            print(&picture)?;
+        }
     }
-    Ok(Outcome::Ok)
+    Ok(verdict::outcome(&look))
+}
+
+/// Refuses a picture in the place of the file or of its companions, also by other names of them.
+fn refuse_own_files(picture: &Path, look: &Inspection) -> Result<(), Failure> {
+    let id = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let own = [Some(&look.home), look.reflection.as_ref(), look.journal.as_ref()];
+    let taken = id(picture);
+    if taken.is_some() && own.into_iter().flatten().any(|path| id(path) == taken) {
+        let message = "the picture would replace the file or one of its companions";
+        return Err(Failure::Usage(format!("{}: {message}", picture.display())));
+    }
+    Ok(())
 }
 
 /// Returns the form that was asked for, or that the picture's name tells.
@@ -84,7 +102,7 @@ fn count(slices: u64) -> u64 {
 }
 
 /// Returns the slices in the reflection file, by the offset of their page.
-pub fn words(look: &atomic_mmap::Inspection) -> Result<BTreeMap<u64, u64>, Failure> {
+pub fn words(look: &Inspection) -> Result<BTreeMap<u64, u64>, Failure> {
     let mut words = BTreeMap::new();
     look.each_reflected_page(|offset, slices| {
         words.insert(offset, slices);

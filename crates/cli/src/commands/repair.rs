@@ -3,63 +3,65 @@
 use crate::args::{Common, Repair};
 use crate::outcome::{Failure, Outcome};
 use crate::progress::shown;
-use crate::report::Report;
+use crate::report::{Report, tell};
 use crate::verdict;
-use atomic_mmap::{CloseMode, Decision, Error, Inspection, OnMismatch};
-use std::io::Write;
+use atomic_mmap::{CloseMode, Decision, Inspection, OnMismatch};
 
 pub fn run(common: &Common, of: &Repair) -> Result<Outcome, Failure> {
-    let look = common.options().inspect(&of.file)?;
-    if look.is_open {
-        return Err(Error::Busy { path: look.home, in_this_process: false }.into());
-    }
-    let wish = match (of.discard, of.trust) {
-        (true, _) => Some(OnMismatch::Discard),
-        (_, true) => Some(OnMismatch::Trust),
-        _ => None,
-    };
+    let look = verdict::look_at_closed(common, &of.file)?;
     let mut report = Report::new("repair");
     report.text("file", Some(look.home.display().to_string()));
     verdict::add_row(&mut report, &look);
-    let is_refused = matches!(look.decision, Some(Decision::Refuse(_)));
-    let Some(wish) = wish.filter(|_| is_refused && !of.dry_run) else {
-        // Nothing to repair, or nothing to be done about it now.
+    let Some(wish) = agreed_wish(of, &look)? else {
         report.flag("repaired", false);
         report.print(common.json)?;
         return Ok(verdict::outcome(&look));
     };
-    let allowed = match wish {
-        OnMismatch::Discard => look.if_discarded,
-        _ => look.if_trusted,
-    };
-    let is_possible = !matches!(allowed, None | Some(Decision::Refuse(_)));
-    if !is_possible || !(of.yes || agrees(&look, wish)?) {
-        report.flag("repaired", false);
-        report.print(common.json)?;
-        return Ok(verdict::outcome(&look));
-    }
     let file = shown(common.options()).on_mismatch(wish).open(&of.file)?;
     report.bytes("length", file.len());
-    // A plain file is what every program can read, and no companion is left to doubt.
+    // Every program can read a plain file.
     file.close(CloseMode::Spatial)?;
     report.flag("repaired", true);
+    // A companion that may be another file's is not removed.
+    let companions = [&look.reflection, &look.journal].into_iter().flatten();
+    let stay = companions.filter(|path| path.symlink_metadata().is_ok());
+    let stay: Vec<String> = stay.map(|path| path.display().to_string()).collect();
+    let told = if stay.is_empty() { "nothing".to_owned() } else { stay.join(", ") };
+    report.add("left_over", stay, told);
     report.print(common.json)?;
     Ok(Outcome::Repaired)
+}
+
+/// Returns the way that is left for files that an open refuses, if it is wanted and possible, and
+/// the user agrees.
+fn agreed_wish(of: &Repair, look: &Inspection) -> Result<Option<OnMismatch>, Failure> {
+    let (wish, decision) = match (of.discard, of.trust) {
+        (true, _) => (OnMismatch::Discard, look.if_discarded),
+        (_, true) => (OnMismatch::Trust, look.if_trusted),
+        _ => return Ok(None),
+    };
+    let is_refused = |decision| matches!(decision, Some(Decision::Refuse(_)));
+    let is_possible = is_refused(look.decision) && !is_refused(decision);
+    if !is_possible || of.dry_run || !(of.yes || agrees(look, wish)?) {
+        return Ok(None);
+    }
+    Ok(Some(wish))
 }
 
 /// Asks on standard error. Only `y` and `yes` agree.
 fn agrees(look: &Inspection, wish: OnMismatch) -> Result<bool, Failure> {
     let what = match wish {
-        OnMismatch::Discard => "drop the companions, with every byte that is only there",
+        OnMismatch::Discard => {
+            "let the companions, and every byte that is only there, count no more"
+        }
         _ => "believe the companions, although they do not fit",
     };
-    eprint!("{}: {what}? [y/N] ", look.home.display());
-    let _best_effort = std::io::stderr().flush();
+    tell(&format!("{}: {what}? [y/N] ", look.home.display()));
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
     read.map_err(|e| Failure::Io("standard input".into(), e))?;
     if answer.is_empty() {
-        eprintln!("no answer; --yes does not ask");
+        tell("no answer; --yes does not ask\n");
     }
     Ok(matches!(answer.trim(), "y" | "yes"))
 }

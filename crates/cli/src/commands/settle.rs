@@ -5,13 +5,10 @@ use crate::outcome::{Failure, Outcome};
 use crate::progress::shown;
 use crate::report::Report;
 use crate::verdict;
-use atomic_mmap::{CloseMode, Decision, Error};
+use atomic_mmap::{CloseMode, Decision};
 
 pub fn run(common: &Common, of: &File) -> Result<Outcome, Failure> {
-    let look = common.options().inspect(&of.file)?;
-    if look.is_open {
-        return Err(Error::Busy { path: look.home, in_this_process: false }.into());
-    }
+    let look = verdict::look_at_closed(common, &of.file)?;
     let mut report = Report::new("settle");
     report.text("file", Some(look.home.display().to_string()));
     if let Some(decision) = look.decision {

@@ -6,8 +6,9 @@ use crate::report::{Report, print};
 use crate::verdict;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Bytes of a region, which one word describes.
 const REGION: u64 = 256 << 10;
@@ -15,31 +16,33 @@ const REGION: u64 = 256 << 10;
 /// Prints lengths, and the bytes that the companions take and hold.
 pub fn run(common: &Common, of: &Stats) -> Result<Outcome, Failure> {
     let look = common.options().inspect(&of.file)?;
-    let allocated = |path: Option<&Path>| -> Result<u64, Failure> {
-        let Some(path) = path else { return Ok(0) };
-        Ok(std::fs::metadata(path).map_err(Failure::io(path))?.blocks() * 512)
+    let metadata = |path: Option<&Path>| {
+        path.map(|path| std::fs::metadata(path).map_err(Failure::io(path))).transpose()
     };
-    let journal_len = |path: &Option<PathBuf>| -> Result<u64, Failure> {
-        let Some(path) = path else { return Ok(0) };
-        Ok(std::fs::metadata(path).map_err(Failure::io(path))?.len())
-    };
+    let allocated = |found: Metadata| found.blocks() * 512;
     let (mut pages, mut slices, mut regions) = (0_u64, 0_u64, BTreeSet::new());
-    if look.uuid.is_some() {
-        look.each_reflected_page(|offset, bits| {
-            pages += 1;
-            slices += u64::from(bits.count_ones());
-            regions.insert(offset / REGION);
-        })?;
-    }
+    look.each_reflected_page(|offset, bits| {
+        pages += 1;
+        slices += u64::from(bits.count_ones());
+        regions.insert(offset / REGION);
+    })?;
     let numbers = [
         ("length_bytes", look.len, "Length of the file."),
-        ("allocated_bytes", allocated(Some(&look.home))?, "Disk space of the file itself."),
+        (
+            "allocated_bytes",
+            metadata(Some(&look.home))?.map_or(0, allocated),
+            "Disk space of the file itself.",
+        ),
         (
             "reflection_allocated_bytes",
-            allocated(look.reflection.as_deref())?,
+            metadata(look.reflection.as_deref())?.map_or(0, allocated),
             "Disk space of the reflection file.",
         ),
-        ("journal_bytes", journal_len(&look.journal)?, "Length of the journal."),
+        (
+            "journal_bytes",
+            metadata(look.journal.as_deref())?.map_or(0, |found| found.len()),
+            "Length of the journal.",
+        ),
         ("reflected_bytes", slices * 64, "Bytes with their valid version in the reflection file."),
         ("reflected_pages", pages, "Pages of 4 KiB with bytes in the reflection file."),
         ("reflected_regions", regions.len() as u64, "Regions of 256 KiB with such pages."),
@@ -57,7 +60,7 @@ pub fn run(common: &Common, of: &Stats) -> Result<Outcome, Failure> {
                  atomic_mmap_file_{name}{{file=\"{file}\"}} {value}\n"
             );
         }
-        print(&text)?;
+        print(text.as_bytes())?;
         return Ok(verdict::outcome(&look));
     }
     let mut report = Report::new("stats");

@@ -5,7 +5,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::progress::{Line, shown};
 use crate::report::Report;
 use crate::verdict;
-use atomic_mmap::{Decision, Error};
+use atomic_mmap::Decision;
 
 /// Bytes that are read at once.
 const PIECE: u64 = 1 << 20;
@@ -13,10 +13,7 @@ const PIECE: u64 = 1 << 20;
 /// Checks superblocks, lengths, log and journal by their checksums. Then reads the file as the next
 /// open would recover it, in memory.
 pub fn run(common: &Common, of: &File) -> Result<Outcome, Failure> {
-    let look = common.options().inspect(&of.file)?;
-    if look.is_open {
-        return Err(Error::Busy { path: look.home, in_this_process: false }.into());
-    }
+    let look = verdict::look_at_closed(common, &of.file)?;
     let mut report = Report::new("verify");
     report.text("file", Some(look.home.display().to_string()));
     verdict::add_row(&mut report, &look);

@@ -4,11 +4,12 @@ use crate::args::{Common, Watch};
 use crate::commands::heatmap::{changed, words};
 use crate::outcome::{Failure, Outcome};
 use crate::report::{human, print};
+use crate::verdict;
 use serde_json::json;
 use std::time::Duration;
 
 /// Prints what has moved between the two files since the last line. Ends after `--count` lines, by
-/// SIGINT, or when the pipe is closed.
+/// SIGINT, or when the pipe is closed. The exit code tells what the last look has found.
 pub fn run(common: &Common, of: &Watch) -> Result<Outcome, Failure> {
     let mut look = common.options().inspect(&of.file)?;
     let mut before = words(&look)?;
@@ -50,9 +51,11 @@ pub fn run(common: &Common, of: &Watch) -> Result<Outcome, Failure> {
                 human(there)
             )
         };
-        print(&(line + "\n"))?;
+        if !print((line + "\n").as_bytes())? {
+            break;
+        }
         before = now;
         n += 1;
     }
-    Ok(Outcome::Ok)
+    Ok(verdict::outcome(&look))
 }

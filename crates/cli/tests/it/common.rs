@@ -86,6 +86,14 @@ pub fn options() -> Options {
     AtomicMappedFile::options().create(true).len(LEN)
 }
 
+/// Damages both superblocks of the reflection file.
+pub fn damage(scratch: &Scratch) {
+    let reflection = std::fs::File::options().write(true).open(scratch.reflection()).expect("open");
+    for superblock in [0, 4096] {
+        reflection.write_all_at(&[0xff; 8], superblock + 100).expect("damage");
+    }
+}
+
 /// Makes a file with known bytes, and closes it.
 pub fn make(path: &Path, mode: CloseMode) {
     let file = options().open(path).expect("create");

@@ -189,6 +189,16 @@ fn pictures() {
     }
     let png = run(&["heatmap", "--form", "png"], &path).code(0);
     assert_eq!(png.0.stdout, std::fs::read(scratch.file("a.png")).expect("a picture"));
+    let before = scratch.contents();
+    let link = scratch.file("link.txt");
+    std::os::unix::fs::symlink(&path, &link).expect("link");
+    for own in [&path, &link, &scratch.reflection()] {
+        let own = own.to_str().expect("a path");
+        let refused = run(&["heatmap", "--form", "text", "-o", own], &path).code(2);
+        assert!(refused.err().contains("would replace"), "{}", refused.err());
+    }
+    std::fs::remove_file(link).expect("remove");
+    assert_eq!(scratch.contents(), before);
     let unknown = run(&["heatmap", "-o", "picture.bmp"], &path).code(2);
     assert!(unknown.err().contains("png, svg and txt"));
 }

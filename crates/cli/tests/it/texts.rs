@@ -78,6 +78,19 @@ fn doctor_says_what_the_library_says() {
     let forced =
         run(&["doctor", "--json", "--medium", "page-cache"], scratch.path()).code(0).json();
     assert_eq!(forced["sync_survives"], "power-loss");
+    let by_option = run(&["doctor", "--medium", "dax"], scratch.path()).code(0);
+    let mut by_variable = command();
+    by_variable.env("ATOMIC_MMAP_MEDIUM", "dax").arg("doctor").arg(scratch.path());
+    for forced in [by_option, Run(by_variable.output().expect("run")).code(0)] {
+        let said = forced.out();
+        let has = |begins: &str, ends: &str| {
+            said.lines().any(|line| line.starts_with(begins) && line.ends_with(ends))
+        };
+        assert!(has("medium", "dax (forced)") && has("map sync", "unknown: the medium is forced"));
+        assert!(!said.contains("MAP_SYNC"), "{said}");
+    }
+    let forced = run(&["doctor", "--json", "--medium", "dax"], scratch.path()).code(0).json();
+    assert_eq!(forced["map_sync"], serde_json::Value::Null);
     run(&["doctor"], &scratch.file("none")).code(1);
 }
 

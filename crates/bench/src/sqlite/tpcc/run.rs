@@ -4,7 +4,7 @@ use super::{Terminal, check, load};
 use crate::ratios::Found;
 use crate::scratch::Scratch;
 use crate::sqlite::contest::{Contest, Work};
-use crate::sqlite::modes::{Mode, Place, SAFE};
+use crate::sqlite::modes::{ALL, Mode, Place};
 use rusqlite::Connection;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,13 +46,12 @@ pub fn work(db: &Connection) -> Work<'_> {
 /// Returns an error of the system or of SQLite.
 pub fn measure(contest: &Contest, scratch: &Scratch, found: &mut Found) -> io::Result<()> {
     let seed = seed(scratch.path())?;
-    let modes: Vec<Mode> = SAFE.into_iter().chain([Mode::Unsafe]).collect();
-    let entrants = contest.entrants(&seed, &modes)?;
+    let entrants = contest.entrants(&seed, &ALL)?;
     for entrant in &entrants {
         entrant.warm_up(work(&entrant.db), WARM_UP)?;
     }
     let works = entrants.iter().map(|entrant| (entrant.mode, work(&entrant.db))).collect();
-    let times = contest.run(Some(scratch.path()), works)?;
+    let times = contest.run(scratch, true, works)?;
     let told = "throughput of TPC-C's mixture, one terminal";
     match contest.place {
         Place::Disk => {
