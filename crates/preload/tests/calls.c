@@ -1,5 +1,6 @@
-// The calls of libc on one file. The arguments are a folder and, if the preload is there, a word: then
-// refusals are expected as well. Everything else must hold with and without it.
+// The calls of libc on one file. The arguments are a folder and, with the preload, "yes": then
+// refusals are expected as well. Everything else must hold with and without it. With a last word
+// "any", files of any name are chosen.
 #define _GNU_SOURCE
 #include <aio.h>
 #include <assert.h>
@@ -90,6 +91,8 @@ static void descriptors(void) {
     HOLDS(dup2(second, 50) == 50 && write(50, "i", 1) == 1); // in the place of a chosen one
     int plain = open("/dev/null", O_WRONLY);
     HOLDS(dup2(plain, 60) == 60 && write(60, "nothing", 7) == 7);
+    HOLDS(dup2(999, fd) == -1 && errno == EBADF && dup2(fd, -1) == -1 && errno == EBADF);
+    HOLDS(dup3(fd, 61, 1) == -1 && errno == EINVAL && close_range(5, 3, 0) == -1 && errno == EINVAL);
     HOLDS(dup2(61, 61) == 61 && dup3(61, 61, 0) == -1 && errno == EINVAL);
     HOLDS(close_range(50, 61, 0) == 0 && write(61, "x", 1) == -1 && errno == EBADF);
     HOLDS(close(plain) == 0 && close(copy) == 0 && close(second) == 0);
@@ -114,6 +117,7 @@ static void names(void) {
     close(target);
     HOLDS(rename(other, name) == 0);
     holds("onetwo");
+    HOLDS(link(name, other) == 0 && unlink(other) == 0);
     fd = open(name, O_RDWR);
     HOLDS(unlink(name) == 0 && pread(fd, bytes, 3, 3) == 3 && strcmp(bytes, "two") == 0);
     HOLDS(close(fd) == 0 && access(name, F_OK) == -1);
@@ -194,6 +198,19 @@ static void after(const char *path) {
     printf("left"); // the end of the process writes it
 }
 
+// Files of any name are chosen here, with a preload.
+static void any_name(const char *folder) {
+    int fd = open(folder, O_TMPFILE | O_RDWR, 0600);
+    HOLDS(fd >= 0 && write(fd, "nameless", 8) == 8 && lseek(fd, 0, SEEK_CUR) == 8 && close(fd) == 0);
+    HOLDS(freopen("/dev/null", "w", stdout) && printf("nothing") == 7 && fflush(stdout) == 0);
+    HOLDS((fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0 && symlink(name, other) == 0);
+    HOLDS((freopen(other, "r", stdin) == NULL && errno == EOPNOTSUPP) || !preloaded);
+    HOLDS(unlink(name) == 0 && close(fd) == 0);
+    HOLDS((freopen(other, "w", stdin) == NULL && errno == EOPNOTSUPP) || !preloaded);
+    unlink(name);
+    HOLDS(unlink(other) == 0);
+}
+
 static void refusals(void) {
     int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600), plain = open(other, O_RDWR | O_CREAT, 0600);
     HOLDS(write(fd, "bytes", 5) == 5);
@@ -219,9 +236,13 @@ int main(int count, char **args) {
         after(args[2]);
         return 0;
     }
-    preloaded = count > 2;
+    preloaded = count > 2 && strcmp(args[2], "yes") == 0;
     snprintf(name, sizeof name, "%s/x.dat", args[1]);
     snprintf(other, sizeof other, "%s/y.dat", args[1]);
+    if (strcmp(args[count - 1], "any") == 0) {
+        any_name(args[1]);
+        return 0;
+    }
     data();
     descriptors();
     names();

@@ -94,6 +94,12 @@ extern "C" fn in_child() {
     // SAFETY: the call has no precondition.
     OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     pair::in_child();
+    // A lock of the engine would live on in them when the parent closes the file.
+    for fd in all().filter(|fd| table::is_private(*fd)) {
+        // SAFETY: the call has no pointers. The child has no pair to use the descriptor by.
+        unsafe { real::close(fd) };
+        table::set_private(fd, false);
+    }
 }
 
 extern "C" fn end() {
@@ -108,6 +114,8 @@ extern "C" fn end() {
 fn close_all() {
     let _logged = super::caught(|| {
         pair::close_all();
+        // A shell that has started this program goes on where it has ended.
+        hand_over_all();
         Ok(())
     });
 }
@@ -131,7 +139,7 @@ fn adopt_inherited() {
             continue;
         }
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let opened = pair::acquire(chosen.path(), chosen.identity, writes);
+        let opened = chosen.acquire(writes);
         if opened.is_err() {
             log::line(&format!("descriptor {fd} was inherited, and its calls fail"));
         }
@@ -179,15 +187,10 @@ fn replaced(exec: impl FnOnce() -> c_int) -> c_int {
         pair::rest_all();
         let handed: Vec<c_int> = all().filter(|fd| table::is_kept(*fd)).collect();
         for &fd in &handed {
-            let Some(offset) = table::share(fd).and_then(|of| of.offset_for_exec()) else {
-                continue;
-            };
-            // The offset of the kernel is how the new program learns the offset.
-            // SAFETY: the calls have no pointers.
-            unsafe {
-                real::lseek64(fd, offset as i64, libc::SEEK_SET);
-                real::fcntl64(fd, libc::F_SETFD, 0);
-            }
+            let Some(of) = table::share(fd).filter(|of| of.is_plain()) else { continue };
+            hand_over(fd, &of);
+            // SAFETY: the call has no pointers.
+            unsafe { real::fcntl64(fd, libc::F_SETFD, 0) };
         }
         let result = (exec(), super::errno());
         for &fd in &handed {
@@ -205,6 +208,23 @@ fn replaced(exec: impl FnOnce() -> c_int) -> c_int {
     }
 }
 
+/// Gives the kernel the offset of a descriptor, so that other processes that have it find the
+/// offset.
+pub(super) fn hand_over(fd: c_int, of: &Description) {
+    // SAFETY: the call has no pointers.
+    of.hand_over(|offset| unsafe {
+        real::lseek64(fd, offset as i64, libc::SEEK_SET);
+    });
+}
+
+fn hand_over_all() {
+    for fd in all() {
+        if let Some(of) = table::share(fd) {
+            hand_over(fd, &of);
+        }
+    }
+}
+
 /// Returns the descriptors of the table.
 fn all() -> impl Iterator<Item = c_int> {
     std::iter::successors(table::next(0), |fd| table::next(fd + 1))
@@ -219,9 +239,10 @@ hook! {
     // is plain during the child's exec, and the parent opens it again when it uses it again. A
     // child that shares the memory of its parent could do neither.
     fn vfork() -> libc::pid_t {
-        if is_loaded() && !is_vfork_child() && all().any(table::is_kept) {
+        if is_loaded() && !is_vfork_child() {
             let _logged = super::caught(|| {
                 pair::rest_all();
+                hand_over_all();
                 Ok(())
             });
         }

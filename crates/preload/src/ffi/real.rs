@@ -100,6 +100,7 @@ real! {
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;
     fn statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int;
     fn renameat2(dir: c_int, path: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int;
+    fn linkat(dir: c_int, path: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int;
     fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
     fn execve(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int;
     fn execvpe(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int;

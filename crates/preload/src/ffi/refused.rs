@@ -1,7 +1,7 @@
 //! Calls that would reach the home file past its pair. Each fails with an error after which
 //! programs take another way: `read` and `write`.
 
-use super::{data, durable, failed, real};
+use super::{data, durable, failed, path, real};
 use crate::errno::{Errno, Result};
 use crate::{log, settings, table};
 use libc::{c_int, c_long, c_uint, c_void, off_t, size_t, ssize_t};
@@ -13,7 +13,7 @@ fn refuse<R: From<i8>>(call: &str, errno: c_int) -> R {
 
 hook! {
     fn copy_file_range(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t {
-        if table::is_chosen(from) || table::is_chosen(to) {
+        if path::is_chosen(from) || path::is_chosen(to) {
             return refuse("copy_file_range", libc::EXDEV);
         }
         real::copy_file_range(from, from_at, to, to_at, len, flags)
@@ -21,7 +21,7 @@ hook! {
     fn sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t { send(to, from, at, len) }
     fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t { send(to, from, at, len) }
     fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t {
-        if table::is_chosen(from) || table::is_chosen(to) {
+        if path::is_chosen(from) || path::is_chosen(to) {
             return refuse("splice", libc::EINVAL);
         }
         real::splice(from, from_at, to, to_at, len, flags)
@@ -44,7 +44,7 @@ hook! {
 /// # Safety
 /// As for `sendfile`.
 unsafe fn send(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
-    if table::is_chosen(from) || table::is_chosen(to) {
+    if path::is_chosen(from) || path::is_chosen(to) {
         return refuse("sendfile", libc::EINVAL);
     }
     // SAFETY: as the caller promises.
@@ -99,11 +99,13 @@ unsafe fn map(
 ) -> *mut c_void {
     // SAFETY: as the caller promises.
     unsafe {
-        let of = match table::get(fd) {
-            Some(of) if flags & libc::MAP_ANONYMOUS == 0 => of,
-            _ => return real::mmap64(at, len, access, flags, fd, offset),
+        if flags & libc::MAP_ANONYMOUS != 0 || !path::is_chosen(fd) {
+            return real::mmap64(at, len, access, flags, fd, offset);
+        }
+        let Some(of) = table::share(fd) else {
+            let _minus_one: c_int = failed(Errno::BAD_DESCRIPTOR);
+            return libc::MAP_FAILED;
         };
-        let Some(of) = of.as_deref() else { return libc::MAP_FAILED };
         if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
             log::line("a shared mmap is refused: ENODEV");
             let _minus_one: c_int = failed(Errno(libc::ENODEV));

@@ -3,7 +3,7 @@
 //! glibc's streams call the kernel directly. So a stream of a chosen file is one with calls that
 //! a program defines (`fopencookie`), and this library's hooks are those calls.
 
-use super::{data, descriptors, failed, open, process, real};
+use super::{data, descriptors, failed, open, path, process, real};
 use crate::errno::Errno;
 use crate::{inside, log, settings, table};
 use libc::{AT_FDCWD, FILE, c_char, c_int, c_void, off64_t, size_t, ssize_t};
@@ -188,11 +188,8 @@ unsafe fn reopen(name: *const c_char, mode: *const c_char, of: *mut FILE) -> *mu
     process::prepare();
     // SAFETY: as the caller promises.
     unsafe {
-        let is_likely = !name.is_null()
-            && settings::is_on()
-            && !inside::is_inside()
-            && super::path::has_likely_name(CStr::from_ptr(name));
-        if is_likely || is_ours(of) {
+        let is_on = settings::is_on() && !inside::is_inside();
+        if is_on && (is_ours(of) || !name.is_null() && path::would_be_chosen(name)) {
             log::line("freopen of a chosen file is refused: EOPNOTSUPP");
             libc::fclose(of);
             return refuse(Errno::UNSUPPORTED);
@@ -221,11 +218,10 @@ unsafe fn close_stream(of: *mut FILE) -> c_int {
     // SAFETY: as the caller promises.
     unsafe {
         let fd = if is_ours(of) { -1 } else { real::fileno(of) };
-        let closed = real::fclose(of);
-        if table::is_chosen(fd) {
-            descriptors::forget(fd);
+        if !table::is_chosen(fd) {
+            return real::fclose(of);
         }
-        closed
+        descriptors::end_by(fd, || real::fclose(of))
     }
 }
 

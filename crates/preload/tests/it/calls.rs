@@ -1,19 +1,24 @@
 //! `tests/calls.c` with and without the preload: the calls do what the kernel does.
 
 use crate::common::Scratch;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Builds a program of `tests`.
+fn build(scratch: &Scratch, source: &str, flags: &[&str]) -> PathBuf {
+    let program = scratch.path("program");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let built = Command::new("cc").args(flags).arg(source).arg("-o").arg(&program).status();
+    assert!(built.expect("a C compiler").success());
+    program
+}
 
 #[test]
 fn calls_do_what_the_kernel_does_and_refusals_have_their_numbers() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calls.c");
     // Both sets of names, `open` and `open64`, and those that check buffers.
     for flags in [&["-O0"][..], &["-O2", "-D_FILE_OFFSET_BITS=64", "-D_FORTIFY_SOURCE=2"]] {
         for scratch in [Scratch::new(), Scratch::on_disk()] {
-            let program = scratch.path("calls");
-            let built =
-                Command::new("cc").args(flags).arg(&source).arg("-o").arg(&program).status();
-            assert!(built.expect("a C compiler").success());
+            let program = build(&scratch, "calls.c", flags);
             let plain = Command::new(&program).arg(scratch.folder()).status();
             assert!(plain.expect("run").success(), "without the preload");
             std::fs::remove_file(scratch.path("x.dat")).expect("remove");
@@ -32,6 +37,28 @@ fn calls_do_what_the_kernel_does_and_refusals_have_their_numbers() {
             }
         }
     }
+}
+
+#[test]
+fn calls_on_files_of_any_name_do_what_the_kernel_does() {
+    let scratch = Scratch::new();
+    let program = build(&scratch, "calls.c", &["-O0"]);
+    let plain = Command::new(&program).arg(scratch.folder()).arg("any").status();
+    assert!(plain.expect("run").success(), "without the preload");
+    let mut command = scratch.command(&program);
+    command.arg(scratch.folder()).args(["yes", "any"]);
+    let output = command.env("ATOMIC_MMAP_FILES", scratch.path("**")).output().expect("run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn threads_and_processes_are_in_no_others_way() {
+    let scratch = Scratch::new();
+    let program = build(&scratch, "races.c", &["-O1", "-pthread"]);
+    let plain = Command::new(&program).arg(scratch.folder()).status();
+    assert!(plain.expect("run").success(), "without the preload");
+    scratch.run(program.to_str().expect("text"), &[scratch.folder().as_ref()]);
+    assert_eq!(scratch.companions(), [""; 0]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Stock programs.
 
 use crate::common::{Scratch, has};
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -25,6 +26,76 @@ fn tools_of_the_system_copy_compare_and_redirect() {
     assert!(scratch.log().contains("copy_file_range is refused"), "{}", scratch.log());
 }
 
+/// A shell that starts programs by `vfork` hands its descriptors on, with their offset.
+#[test]
+fn a_shell_goes_on_where_its_programs_have_ended() {
+    if !has("dash") {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.shell("dash", "{ echo one; /bin/echo two; echo three; /bin/echo four; } >x.dat");
+    assert_eq!(std::fs::read(scratch.path("x.dat")).expect("read"), b"one\ntwo\nthree\nfour\n");
+    // The shell's descriptor is that of the file, whatever the path names by now.
+    let lines = "echo other >plain; exec 3>>y.dat; echo one >&3
+        mv y.dat z.dat; cp plain y.dat; echo two >&3; /bin/echo three >&3; cat y.dat z.dat";
+    assert_eq!(scratch.shell("dash", lines), "other\none\ntwo\nthree\n");
+    assert_eq!(scratch.companions(), [""; 0]);
+}
+
+/// The companions of a file lie in its folder.
+#[test]
+fn a_file_that_another_program_has_open_stays_in_its_folder() {
+    let scratch = Scratch::new();
+    let mut writer = scratch.command("dd");
+    writer.arg(format!("of={}", scratch.path("x.dat").display())).arg("bs=1");
+    let mut writer = writer.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("start");
+    let mut input = writer.stdin.take().expect("a pipe");
+    input.write_all(b"bytes").expect("write");
+    while scratch.companions().is_empty() {
+        assert!(writer.try_wait().expect("wait").is_none(), "dd does not open the file");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    scratch.shell("sh", "mkdir sub; ! mv x.dat sub; ! ln x.dat sub/x.dat; mv x.dat y.dat");
+    drop(input);
+    assert!(writer.wait().expect("wait").success());
+    assert_eq!(std::fs::read(scratch.path("y.dat")).expect("read"), b"bytes");
+    scratch.shell("sh", "mv y.dat sub; ln sub/y.dat y.dat");
+    assert_eq!(scratch.companions(), [""; 0]);
+}
+
+/// After a failed close a file is not plain, and stays beside its companions.
+#[test]
+fn a_rename_fails_if_the_close_before_it_does() {
+    if !has("strace") || !has("/usr/bin/python3") {
+        return;
+    }
+    let scratch = Scratch::on_disk();
+    let program = "
+import os, sys
+os.chdir(sys.argv[1])
+os.mkdir('sub')
+fd = os.open('x.dat', os.O_RDWR | os.O_CREAT)
+os.pwrite(fd, b'x' * 100000, 0)
+try:
+    os.rename('x.dat', 'sub/x.dat')
+    raise SystemExit('renamed')
+except OSError as e:
+    assert e.errno == 5, e
+os._exit(0)
+";
+    let mut traced = Command::new("strace");
+    // The close removes the companions.
+    traced.args(["-f", "-o", "/dev/null", "-e", "inject=unlinkat:error=EIO"]);
+    for (name, value) in scratch.command("").get_envs() {
+        let value = value.expect("a value").to_string_lossy();
+        traced.args(["-E", &format!("{}={value}", name.to_string_lossy())]);
+    }
+    traced.args(["/usr/bin/python3", "-c", program]).arg(scratch.folder());
+    let output = traced.output().expect("run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(scratch.path("x.dat").exists());
+}
+
 #[test]
 fn python_writes_copies_and_maps() {
     if !has("/usr/bin/python3") {
@@ -44,6 +115,8 @@ with open('x.dat', 'w+b') as f:
     except OSError as e:
         assert e.errno == 19, e
     subprocess.run(['true'], check=True)
+    with open('w.dat', 'w') as to: subprocess.run(['echo', 'from a child'], stdout=to, check=True)
+    assert open('w.dat').read() == 'from a child\\n'
     os.posix_spawn('/bin/true', ['true'], os.environ)
     def work(n):
         for i in range(100): os.pwrite(f.fileno(), bytes([n]) * 700, n * 700)
@@ -82,7 +155,6 @@ fn a_killed_sqlite_shell_leaves_a_whole_database() {
         let mut input = writer.stdin.take().expect("a pipe");
         let mode = ["DELETE", "MEMORY"][kill as usize % 2];
         let feeder = std::thread::spawn(move || {
-            use std::io::Write;
             let mut is_open = writeln!(input, "PRAGMA journal_mode = {mode};").is_ok();
             while is_open {
                 is_open = input.write_all(b"UPDATE t SET a = a + 1;\n").is_ok();
