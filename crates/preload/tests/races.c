@@ -126,6 +126,30 @@ static void forks(void) {
     HOLDS(waitpid(child, &status, 0) == child && status == 0 && unlink(name) == 0);
 }
 
+static void *read_stream(void *stream) {
+    getc(stream);
+    return NULL;
+}
+
+// A program ends while a thread waits for input.
+static void ends(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        int pipes[2];
+        alarm(200);
+        HOLDS(pipe(pipes) == 0);
+        FILE *stream = fdopen(pipes[0], "r");
+        start_with(read_stream, stream);
+        while (ftrylockfile(stream) == 0) {
+            funlockfile(stream);
+            usleep(100);
+        }
+        exit(7);
+    }
+    int status;
+    HOLDS(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+}
+
 int main(int count, char **args) {
     HOLDS(count == 2);
     alarm(300); // a deadlock ends the program
@@ -135,4 +159,5 @@ int main(int count, char **args) {
     settles();
     renames();
     forks();
+    ends();
 }

@@ -6,7 +6,7 @@
 //!   descriptors that stay open. The same holds for `vfork`, which is a `fork` here.
 //! - At the end, each file is closed.
 
-use super::{open, path, real};
+use super::{open, path, real, streams};
 use crate::description::Description;
 use crate::{log, pair, settings, table};
 use libc::{c_char, c_int};
@@ -106,8 +106,8 @@ extern "C" fn end() {
     if !is_loaded() || is_vfork_child() {
         return;
     }
-    // glibc writes out its streams after this function. SAFETY: NULL means all streams.
-    unsafe { libc::fflush(std::ptr::null_mut()) };
+    // glibc writes out its own streams after this function.
+    streams::flush_all();
     close_all();
 }
 
@@ -248,6 +248,7 @@ hook! {
         }
         libc::fork()
     }
+    fn __vfork() -> libc::pid_t { vfork() }
     fn execve(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int {
         replaced(|| real::execve(path, args, env))
     }
