@@ -6,7 +6,10 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <linux/fs.h>
+#include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,6 +135,9 @@ static void streams(void) {
     HOLDS(fclose(file) == 0);
     file = fopen(name, "a");
     HOLDS(file && fputs("line 2\n", file) >= 0 && fclose(file) == 0);
+    file = fdopen(open(name, O_WRONLY), "a");
+    HOLDS(file && fputs("line 3\n", file) >= 0 && fclose(file) == 0 && length() == 21);
+    HOLDS(truncate(name, 14) == 0 && fdopen(-1, "r") == NULL);
     file = fdopen(open(name, O_RDONLY), "r");
     HOLDS(fread(line, 1, sizeof line, file) == 14 && feof(file) && fclose(file) == 0);
     HOLDS(fopen(other, "r") == NULL && errno == ENOENT);
@@ -141,8 +147,18 @@ static void streams(void) {
     HOLDS(dup2(fd, 1) == 1 && close(fd) == 0);
     printf("printed");
     fflush(stdout);
-    HOLDS(dup2(kept, 1) == 1 && close(kept) == 0);
+    // Bytes that are not written out go with the descriptor.
+    int null = open("/dev/null", O_WRONLY);
+    printf(" to nothing");
+    HOLDS(dup2(null, 1) == 1 && fflush(stdout) == 0);
     holds("printed");
+    printf(" first");
+    HOLDS((fd = open(name, O_WRONLY | O_APPEND)) >= 0 && dup2(fd, 1) == 1 && close(fd) == 0);
+    printf(" second");
+    fflush(stdout);
+    HOLDS(dup2(null, 1) == 1 && close(null) == 0);
+    holds("printed first second");
+    HOLDS(dup2(kept, 1) == 1 && close(kept) == 0);
     HOLDS(unlink(name) == 0);
 }
 
@@ -158,6 +174,68 @@ static void requests(void) {
     HOLDS(strcmp(bytes, "async") == 0 && length() == 7);
     HOLDS(aio_fsync(O_SYNC, &request) == 0 && aio_suspend(list, 1, NULL) == 0 && aio_return(&request) == 0);
     HOLDS(close(fd) == 0 && unlink(name) == 0);
+}
+
+ssize_t __read(int, void *, size_t), __write(int, const void *, size_t), __pread64(int, void *, size_t, off_t),
+    __pwrite64(int, const void *, size_t, off_t);
+off_t __lseek(int, off_t, int);
+int __open(const char *, int, ...), __open64(const char *, int, ...), __close(int), __dup2(int, int), __fcntl(int, int, ...);
+FILE *_IO_fopen(const char *, const char *), *_IO_fdopen(int, const char *);
+int _IO_fclose(FILE *);
+
+// Other ways to the same calls: glibc's second names, and numbers.
+static void other_names(void) {
+    char bytes[8] = {0};
+    int fd = __open(name, O_RDWR | O_CREAT, 0600), plain = open("/dev/null", O_WRONLY);
+    HOLDS(__write(fd, "abc", 3) == 3 && __pwrite64(fd, "B", 1, 1) == 1 && length() == 3);
+    HOLDS(__lseek(fd, 0, SEEK_SET) == 0 && __read(fd, bytes, 1) == 1 && __pread64(fd, bytes + 1, 2, 1) == 2);
+    HOLDS(strcmp(bytes, "aBc") == 0 && __dup2(fd, 90) == 90 && __fcntl(90, F_DUPFD, 91) == 91);
+    HOLDS(pwrite(91, "A", 1, 0) == 1 && __dup2(plain, 90) == 90 && write(90, "nothing", 7) == 7);
+    HOLDS(__close(91) == 0 && __close(90) == 0 && __close(fd) == 0);
+    FILE *file = _IO_fopen(name, "a");
+    HOLDS(file && fputs("d", file) >= 0 && _IO_fclose(file) == 0);
+    file = _IO_fdopen(__open64(name, O_RDONLY), "r");
+    HOLDS(file && fgets(bytes, sizeof bytes, file) && strcmp(bytes, "ABcd") == 0 && _IO_fclose(file) == 0);
+
+    fd = syscall(SYS_openat, AT_FDCWD, name, O_RDWR);
+    int copy = syscall(SYS_dup, fd), other_copy = syscall(SYS_fcntl, fd, F_DUPFD, 80);
+    HOLDS(ftruncate(fd, 6) == 0 && syscall(SYS_write, copy, "by", 2) == 2);
+    struct stat found;
+    HOLDS(syscall(SYS_fstat, fd, &found) == 0 && found.st_size == 6);
+    HOLDS(syscall(SYS_dup3, plain, copy, 0) == copy && write(copy, "nothing", 7) == 7);
+    HOLDS(syscall(SYS_dup3, other_copy, copy, 0) == copy && write(copy, "+", 1) == 1);
+    HOLDS(syscall(SYS_close, fd) == 0 && syscall(SYS_close, copy) == 0 && syscall(SYS_close, other_copy) == 0);
+    fd = open("/dev/null", O_RDWR); // the number of a file that was chosen
+    HOLDS(read(fd, bytes, 1) == 0 && close(fd) == 0 && close(plain) == 0);
+    fd = open(name, O_RDWR);
+    HOLDS(read(fd, bytes, 8) == 6 && memcmp(bytes, "by+d\0\0", 6) == 0 && close(fd) == 0);
+    HOLDS(unlink(name) == 0);
+}
+
+static void *submit(void *argument) {
+    struct iocb *list[1] = {argument};
+    HOLDS(syscall(SYS_io_submit, list[0]->aio_data, 1, list) == 1);
+    return NULL;
+}
+
+// The kernel's requests by number, and a thread that waits for those of another one.
+static void kernel_requests(void) {
+    int fd = open(name, O_RDWR | O_CREAT, 0600);
+    aio_context_t context = 0;
+    HOLDS(syscall(SYS_io_setup, 4, &context) == 0);
+    struct iocb request = {.aio_fildes = fd, .aio_lio_opcode = IOCB_CMD_PWRITE, .aio_buf = (uintptr_t)"event",
+                           .aio_nbytes = 5, .aio_data = context};
+    pthread_t thread;
+    struct io_event event;
+    HOLDS(pthread_create(&thread, NULL, submit, &request) == 0);
+    HOLDS(syscall(SYS_io_getevents, context, 1, 1, &event, NULL) == 1 && event.res == 5);
+    HOLDS(pthread_join(thread, NULL) == 0 && length() == 5);
+    struct timespec soon = {0, 5000000};
+    HOLDS(syscall(SYS_io_getevents, context, 1, 1, &event, &soon) == 0);
+    HOLDS(syscall(SYS_io_destroy, context) == 0 && syscall(SYS_io_destroy, context) == -1 && errno == EINVAL);
+    HOLDS(close(fd) == 0);
+    holds("event");
+    HOLDS(unlink(name) == 0);
 }
 
 static void children(const char *program) {
@@ -196,6 +274,23 @@ static void after(const char *path) {
     HOLDS(lseek(77, 0, SEEK_CUR) == 13 && write(77, "new", 3) == 3 && length() == 16);
     HOLDS(dup2(77, 1) == 1);
     printf("left"); // the end of the process writes it
+}
+
+// A program may close its standard output, as those of coreutils do.
+static void end_of_stdout(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        HOLDS(dup2(fd, 1) == 1 && close(fd) == 0 && printf("last words") == 10);
+        HOLDS(fclose(stdout) == 0 && (fd = open("/dev/null", O_WRONLY)) == 1);
+        memset(malloc(552), 0x41, 552); // in the place of the stream
+        printf("later");
+        exit(0);
+    }
+    int status;
+    HOLDS(waitpid(child, &status, 0) == child && status == 0);
+    holds("last words");
+    HOLDS(unlink(name) == 0);
 }
 
 // Files of any name are chosen here, with a preload.
@@ -247,7 +342,10 @@ int main(int count, char **args) {
     descriptors();
     names();
     streams();
+    end_of_stdout();
     requests();
+    other_names();
+    kernel_requests();
     if (preloaded) refusals();
     children(args[0]);
 }

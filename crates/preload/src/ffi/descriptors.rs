@@ -145,6 +145,7 @@ hook! {
     fn close(fd: c_int) -> c_int {
         if is_ours(fd) { close_ours(fd) } else { real::close(fd) }
     }
+    fn __close(fd: c_int) -> c_int { close(fd) }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         if process::is_vfork_child() { real::close_range(first, last, flags) } else { close_between(first, last, flags) }
     }
@@ -163,6 +164,7 @@ hook! {
             replace(to, || real::dup2(fd, to))
         }
     }
+    fn __dup2(fd: c_int, to: c_int) -> c_int { dup2(fd, to) }
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
         if is_own(fd) && fd != to && flags & !libc::O_CLOEXEC == 0 {
             duplicate_to(fd, to, flags & libc::O_CLOEXEC == 0)
@@ -173,6 +175,7 @@ hook! {
         }
     }
     fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int { control(fd, command, argument) }
+    fn __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int { control(fd, command, argument) }
     fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int { control(fd, command, argument) }
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
         let clones_from = request == libc::FICLONE && table::is_chosen(argument as c_int);
