@@ -2,7 +2,8 @@
 
 use crate::common::{Scratch, has};
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 #[test]
 fn tools_of_the_system_copy_compare_and_redirect() {
@@ -42,25 +43,80 @@ fn a_shell_goes_on_where_its_programs_have_ended() {
     assert_eq!(scratch.companions(), [""; 0]);
 }
 
+/// Starts a program that has written `bytes` to `x.dat`, and has it open until its input ends.
+fn writer_of(scratch: &Scratch) -> Child {
+    let mut writer = scratch.command("dd");
+    writer.arg(format!("of={}", scratch.path("x.dat").display())).args(["bs=1", "conv=notrunc"]);
+    let mut writer = writer.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("start");
+    writer.stdin.as_mut().expect("a pipe").write_all(b"bytes").expect("write");
+    while scratch.companions().is_empty() {
+        assert!(writer.try_wait().expect("wait").is_none(), "dd does not open the file");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    writer
+}
+
 /// The companions of a file lie in its folder.
 #[test]
 fn a_file_that_another_program_has_open_stays_in_its_folder() {
     let scratch = Scratch::new();
-    let mut writer = scratch.command("dd");
-    writer.arg(format!("of={}", scratch.path("x.dat").display())).arg("bs=1");
-    let mut writer = writer.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("start");
-    let mut input = writer.stdin.take().expect("a pipe");
-    input.write_all(b"bytes").expect("write");
-    while scratch.companions().is_empty() {
-        assert!(writer.try_wait().expect("wait").is_none(), "dd does not open the file");
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    let mut writer = writer_of(&scratch);
     scratch.shell("sh", "mkdir sub; ! mv x.dat sub; ! ln x.dat sub/x.dat; mv x.dat y.dat");
-    drop(input);
+    drop(writer.stdin.take());
     assert!(writer.wait().expect("wait").success());
     assert_eq!(std::fs::read(scratch.path("y.dat")).expect("read"), b"bytes");
     scratch.shell("sh", "mv y.dat sub; ln sub/y.dat y.dat");
     assert_eq!(scratch.companions(), [""; 0]);
+}
+
+/// Returns a command of `strace` for a program that runs under the preload.
+fn traced(scratch: &Scratch, args: &[&str]) -> Command {
+    let mut traced = Command::new("strace");
+    traced.arg("-f").args(args);
+    for (name, value) in scratch.command("").get_envs() {
+        let value = value.expect("a value").to_string_lossy();
+        traced.args(["-E", &format!("{}={value}", name.to_string_lossy())]);
+    }
+    traced
+}
+
+/// Another program opens the file after this one has seen that there is none, and before the kernel
+/// opens it for this one.
+#[test]
+fn an_open_that_truncates_leaves_the_file_of_another_program_alone() {
+    if !has("strace") || !has("/usr/bin/python3") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (path, trace) = (scratch.path("x.dat"), scratch.path("trace"));
+    let (path, to) = (path.to_str().expect("text"), trace.to_str().expect("text"));
+    let slow = "inject=openat:delay_enter=400000";
+    let mut truncates = traced(&scratch, &["-o", to, "-P", path, "-e", slow]);
+    truncates.args(["sh", "-c", &format!(": >{path}")]).stderr(Stdio::null());
+    let mut truncates = truncates.spawn().expect("start");
+    while !std::fs::read_to_string(&trace).is_ok_and(|text| text.contains("DELAYED")) {
+        assert!(truncates.try_wait().expect("wait").is_none(), "nothing is opened");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let program = "
+import errno, os, sys
+while True:
+    try:
+        fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+        break
+    except OSError as e:
+        assert e.errno == errno.EBUSY, e
+for byte in b'ab': os.pwrite(fd, bytes([byte]) * 100000, 0)
+sys.stdin.read()
+os.close(fd)
+";
+    let mut writer = scratch.command("/usr/bin/python3");
+    let mut writer =
+        writer.args(["-c", program, path]).stdin(Stdio::piped()).spawn().expect("start");
+    truncates.wait().expect("wait");
+    drop(writer.stdin.take());
+    assert!(writer.wait().expect("wait").success());
+    assert!(std::fs::read(path).expect("read") == [b'b'; 100_000]);
 }
 
 /// After a failed close a file is not plain, and stays beside its companions.
@@ -83,13 +139,8 @@ except OSError as e:
     assert e.errno == 5, e
 os._exit(0)
 ";
-    let mut traced = Command::new("strace");
     // The close removes the companions.
-    traced.args(["-f", "-o", "/dev/null", "-e", "inject=unlinkat:error=EIO"]);
-    for (name, value) in scratch.command("").get_envs() {
-        let value = value.expect("a value").to_string_lossy();
-        traced.args(["-E", &format!("{}={value}", name.to_string_lossy())]);
-    }
+    let mut traced = traced(&scratch, &["-o", "/dev/null", "-e", "inject=unlinkat:error=EIO"]);
     traced.args(["/usr/bin/python3", "-c", program]).arg(scratch.folder());
     let output = traced.output().expect("run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -160,7 +211,7 @@ fn a_killed_sqlite_shell_leaves_a_whole_database() {
                 is_open = input.write_all(b"UPDATE t SET a = a + 1;\n").is_ok();
             }
         });
-        std::thread::sleep(std::time::Duration::from_millis(30 + kill * 3));
+        std::thread::sleep(Duration::from_millis(30 + kill * 3));
         writer.kill().expect("kill");
         writer.wait().expect("wait");
         feeder.join().expect("the feeder ends");
