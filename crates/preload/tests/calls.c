@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <aio.h>
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -298,6 +299,35 @@ static void end_of_stdout(void) {
     HOLDS(unlink(name) == 0);
 }
 
+// Companions in the folder, of files that are open or that a crash has left.
+static int companions(const char *folder) {
+    DIR *all = opendir(folder);
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(all)) != NULL;)
+        count += strncmp(entry->d_name, ".atomic-mmap", 12) == 0;
+    closedir(all);
+    return count;
+}
+
+// A program may end without its exit handlers, and may replace itself by a descriptor.
+static void other_ends(const char *folder) {
+    for (int way = 0; way < 3; way++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+            HOLDS(write(fd, "end", 3) == 3 && (companions(folder) > 0) == preloaded);
+            char *args[] = {"true", NULL};
+            if (way == 0) quick_exit(0);
+            if (way == 1) _Exit(0);
+            execveat(AT_FDCWD, "/bin/true", args, environ, 0);
+        }
+        int status;
+        HOLDS(waitpid(child, &status, 0) == child && status == 0 && companions(folder) == 0);
+        holds("end");
+    }
+    HOLDS(unlink(name) == 0);
+}
+
 // Files of any name are chosen here, with a preload.
 static void any_name(const char *folder) {
     int fd = open(folder, O_TMPFILE | O_RDWR, 0600);
@@ -324,6 +354,8 @@ static void refusals(void) {
     int pipes[2];
     HOLDS(pipe(pipes) == 0 && splice(fd, NULL, pipes[1], NULL, 5, 0) == -1 && errno == EINVAL);
     HOLDS(ioctl(plain, FICLONE, fd) == -1 && errno == EOPNOTSUPP);
+    struct file_clone_range range = {.src_fd = fd};
+    HOLDS(ioctl(plain, FICLONERANGE, &range) == -1 && errno == EOPNOTSUPP);
     HOLDS(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 5) == -1 && errno == EOPNOTSUPP);
     HOLDS(flock(fd, LOCK_EX | LOCK_NB) == -1 && errno == ENOLCK);
     HOLDS(syscall(425, 8, NULL) == -1 && errno == ENOSYS);
@@ -348,6 +380,7 @@ int main(int count, char **args) {
     names();
     streams();
     end_of_stdout();
+    other_ends(args[1]);
     requests();
     other_names();
     kernel_requests();

@@ -178,8 +178,13 @@ hook! {
     fn __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int { control(fd, command, argument) }
     fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int { control(fd, command, argument) }
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
-        let clones_from = request == libc::FICLONE && table::is_chosen(argument as c_int);
-        if !is_own(fd) && !clones_from {
+        let source = match request {
+            libc::FICLONE => argument as c_int,
+            // The source is the first field, of 64 bits.
+            libc::FICLONERANGE if argument != 0 => *(argument as *const i64) as c_int,
+            _ => -1,
+        };
+        if !is_own(fd) && !is_own(source) {
             return real::ioctl(fd, request, argument);
         }
         if CLONES.contains(&request) || EXTENTS.contains(&request) {

@@ -9,12 +9,14 @@
 use super::{open, path, real, streams};
 use crate::description::Description;
 use crate::{log, pair, settings, table};
-use libc::{c_char, c_int};
+use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// The process that the table describes. A child of `vfork` is another one with the same memory.
+/// Relaxed, as `IS_LOADED`: both change while the process has one thread.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 static IS_LOADED: AtomicBool = AtomicBool::new(false);
 
@@ -66,6 +68,8 @@ extern "C" fn load() {
     unsafe {
         OWNER.store(libc::getpid(), Ordering::Relaxed);
         libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
+        // The first handler runs last.
+        __cxa_at_quick_exit(end_quickly, null_mut());
     }
     if let Some(fault) = settings::fault() {
         let line = format!("atomic-mmap: {fault}; the program is not started\n");
@@ -80,6 +84,13 @@ extern "C" fn load() {
         adopt_inherited();
         Ok(())
     });
+}
+
+/// `quick_exit` calls this. It leaves streams as they are, and calls no `_exit` that is exported.
+extern "C" fn end_quickly(_: *mut c_void) {
+    if !is_vfork_child() {
+        close_all();
+    }
 }
 
 extern "C" fn before_fork() {
@@ -135,7 +146,13 @@ fn adopt_inherited() {
         // SAFETY: the calls have no pointers.
         let (flags, offset) =
             unsafe { (real::fcntl64(fd, libc::F_GETFL, 0), real::lseek64(fd, 0, libc::SEEK_CUR)) };
-        if flags & libc::O_PATH != 0 || fd as usize >= table::LIMIT {
+        if flags & libc::O_PATH != 0 {
+            continue;
+        }
+        if fd as usize >= table::LIMIT {
+            log::line(&format!("descriptor {fd} was inherited, is past 65535, and is closed"));
+            // SAFETY: the call has no pointers.
+            unsafe { real::close(fd) };
             continue;
         }
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -231,6 +248,7 @@ fn all() -> impl Iterator<Item = c_int> {
 }
 
 unsafe extern "C" {
+    fn __cxa_at_quick_exit(handler: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
     static environ: *const *const c_char;
 }
 
@@ -263,6 +281,9 @@ hook! {
     }
     fn fexecve(fd: c_int, args: *const *const c_char, env: *const *const c_char) -> c_int {
         replaced(|| real::fexecve(fd, args, env))
+    }
+    fn execveat(dir: c_int, path: *const c_char, args: *const *const c_char, env: *const *const c_char, flags: c_int) -> c_int {
+        replaced(|| real::execveat(dir, path, args, env, flags))
     }
 }
 

@@ -75,7 +75,11 @@ fn without_the_variable_nothing_is_intercepted() {
 #[test]
 fn wrong_settings_keep_a_program_from_starting() {
     let scratch = Scratch::new();
-    for (name, value) in [("ATOMIC_MMAP_FILES", "x.dat"), ("ATOMIC_MMAP_DURABILITY", "sync")] {
+    for (name, value) in [
+        ("ATOMIC_MMAP_FILES", "x.dat"),
+        ("ATOMIC_MMAP_DURABILITY", "sync"),
+        ("ATOMIC_MMAP_MEDIUM", "disk"),
+    ] {
         let output = scratch.command("true").env(name, value).output().expect("run");
         assert_eq!(output.status.code(), Some(127), "{name}={value}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(name));
