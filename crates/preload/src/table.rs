@@ -137,8 +137,10 @@ pub(crate) fn keep(fd: c_int, is_kept: bool) {
 /// Notes whether a descriptor is the library's own.
 pub(crate) fn set_private(fd: c_int, is_private: bool) {
     if let Some(kind) = usize::try_from(fd).ok().and_then(|n| KINDS.get(n)) {
-        // Release, as any change of a byte: the kernel's call comes before it.
-        kind.store(if is_private { PRIVATE } else { 0 }, Ordering::Release);
+        let (from, to) = if is_private { (0, PRIVATE) } else { (PRIVATE, 0) };
+        // Release, as any change of a byte: the kernel's call comes before it. Without success the
+        // byte is that of a chosen file, and stays.
+        let _other = kind.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
     }
 }
 
@@ -162,6 +164,7 @@ mod tests {
         assert!(put(FD, of(), true).is_none() && is_kept(FD) && next(FD) == Some(FD));
         assert!(matches!(find(FD), Found::Chosen(_)));
         assert!(begin_close(FD).is_some() && begin_close(FD).is_none());
+        set_private(FD, false);
         assert!(matches!(find(FD), Found::Closing) && !is_chosen(FD) && next(FD) != Some(FD));
         keep(FD, true);
         assert!(put(FD, of(), false).is_none(), "another thread has got the number");

@@ -35,7 +35,7 @@ fn close_ours(fd: c_int) -> c_int {
 pub(super) fn end_by(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
     let of = table::begin_close(fd);
     table::set_private(fd, false);
-    if let Some(of) = of.as_ref().filter(|of| Arc::strong_count(of) == 1) {
+    if let Some(of) = of.as_ref().filter(|of| Arc::strong_count(of) == 1 && !of.is_inherited()) {
         process::hand_over(fd, of);
     }
     let closed = close();

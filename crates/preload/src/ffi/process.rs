@@ -234,9 +234,10 @@ pub(super) fn hand_over(fd: c_int, of: &Description) {
     });
 }
 
+/// Gives the kernel the offsets of this process. Those of its parent are not its own to give.
 fn hand_over_all() {
     for fd in all() {
-        if let Some(of) = table::share(fd) {
+        if let Some(of) = table::share(fd).filter(|of| !of.is_inherited()) {
             hand_over(fd, &of);
         }
     }

@@ -1,6 +1,6 @@
 //! `tests/calls.c` with and without the preload: the calls do what the kernel does.
 
-use crate::common::Scratch;
+use crate::common::{Scratch, has};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -60,6 +60,12 @@ fn threads_and_processes_are_in_no_others_way() {
     assert!(plain.expect("run").success(), "without the preload");
     scratch.run(program.to_str().expect("text"), &[scratch.folder().as_ref()]);
     assert_eq!(scratch.companions(), [""; 0]);
+    if has("strace") {
+        // The kernel's closes are slow, so that calls come between.
+        let mut traced = scratch.traced(&["-o", "/dev/null", "-e", "inject=close:delay_enter=500"]);
+        let output = traced.arg(program).arg(scratch.folder()).arg("closes").output().expect("run");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
 }
 
 #[test]

@@ -69,17 +69,6 @@ fn a_file_that_another_program_has_open_stays_in_its_folder() {
     assert_eq!(scratch.companions(), [""; 0]);
 }
 
-/// Returns a command of `strace` for a program that runs under the preload.
-fn traced(scratch: &Scratch, args: &[&str]) -> Command {
-    let mut traced = Command::new("strace");
-    traced.arg("-f").args(args);
-    for (name, value) in scratch.command("").get_envs() {
-        let value = value.expect("a value").to_string_lossy();
-        traced.args(["-E", &format!("{}={value}", name.to_string_lossy())]);
-    }
-    traced
-}
-
 /// Another program opens the file after this one has seen that there is none, and before the kernel
 /// opens it for this one.
 #[test]
@@ -91,7 +80,7 @@ fn an_open_that_truncates_leaves_the_file_of_another_program_alone() {
     let (path, trace) = (scratch.path("x.dat"), scratch.path("trace"));
     let (path, to) = (path.to_str().expect("text"), trace.to_str().expect("text"));
     let slow = "inject=openat:delay_enter=400000";
-    let mut truncates = traced(&scratch, &["-o", to, "-P", path, "-e", slow]);
+    let mut truncates = scratch.traced(&["-o", to, "-P", path, "-e", slow]);
     truncates.args(["sh", "-c", &format!(": >{path}")]).stderr(Stdio::null());
     let mut truncates = truncates.spawn().expect("start");
     while !std::fs::read_to_string(&trace).is_ok_and(|text| text.contains("DELAYED")) {
@@ -140,7 +129,7 @@ except OSError as e:
 os._exit(0)
 ";
     // The close removes the companions.
-    let mut traced = traced(&scratch, &["-o", "/dev/null", "-e", "inject=unlinkat:error=EIO"]);
+    let mut traced = scratch.traced(&["-o", "/dev/null", "-e", "inject=unlinkat:error=EIO"]);
     traced.args(["/usr/bin/python3", "-c", program]).arg(scratch.folder());
     let output = traced.output().expect("run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
