@@ -18,7 +18,7 @@ use crate::{log, settings};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Durability};
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::ffi::c_int;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
@@ -76,8 +76,8 @@ static FORKS: AtomicUsize = AtomicUsize::new(0);
 
 /// How long a thread sleeps before it looks at the gate again.
 const PAUSE: Duration = Duration::from_micros(50);
-/// How often a file is looked up that other processes rename.
-const TRIES: u32 = 100;
+/// How often a file is looked for that other processes rename.
+const TRIES: u32 = 10;
 
 /// Runs `body`, which no fork interrupts. Without a lock that parks threads: the parking lot's own
 /// locks may be held at a fork.
@@ -173,14 +173,6 @@ pub(crate) fn acquire(of: c_int, identity: Identity, writes: bool) -> Result<Arc
     })
 }
 
-fn number_of(error: &std::io::Error) -> Errno {
-    Errno(error.raw_os_error().unwrap_or(libc::EIO))
-}
-
-fn identity_of(found: &Metadata) -> Identity {
-    (found.dev(), found.ino())
-}
-
 impl Anchor {
     /// Takes hold of the file of a descriptor.
     fn of(fd: c_int) -> Result<Anchor> {
@@ -188,29 +180,8 @@ impl Anchor {
         let mut options = OpenOptions::new();
         let options = options.read(true).custom_flags(libc::O_PATH);
         let anchor = options.open(format!("/proc/self/fd/{fd}"));
-        Ok(Anchor(Some(anchor.map_err(|error| number_of(&error))?)))
-    }
-
-    fn file(&self) -> Result<&File> {
-        self.0.as_ref().ok_or(Errno::IO)
-    }
-
-    /// Returns `true` if the file has no name any more.
-    fn is_unlinked(&self) -> bool {
-        let _inside = Inside::enter();
-        self.file()
-            .and_then(|file| file.metadata().map_err(|_| Errno::IO))
-            .is_ok_and(|it| it.nlink() == 0)
-    }
-
-    /// Returns the path that the file has now, absolute and without links.
-    fn path(&self) -> Result<PathBuf> {
-        if self.is_unlinked() {
-            log::line("a file without a name cannot be opened again");
-            return Err(Errno::IO);
-        }
-        let fd = self.file()?.as_raw_fd();
-        std::fs::read_link(format!("/proc/self/fd/{fd}")).map_err(|error| number_of(&error))
+        let number = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
+        anchor.map(|file| Anchor(Some(file))).map_err(number)
     }
 }
 
@@ -274,38 +245,46 @@ impl State {
 }
 
 impl Pair {
+    /// Returns the path that the file has now, absolute and without links. It is that of the name
+    /// by which the file was opened, and `None` if that name is removed.
+    fn path(&self) -> Option<PathBuf> {
+        let fd = self.anchor.0.as_ref()?.as_raw_fd();
+        // Another process may rename the file between the two calls.
+        (0..TRIES).find_map(|_| {
+            let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+            let there = std::fs::metadata(&path).ok()?;
+            ((there.dev(), there.ino()) == self.identity).then_some(path)
+        })
+    }
+
     /// Opens the file in the engine, by the path that it has now.
     fn open(&self, writes: bool) -> Result<State> {
         // The constructor has refused unknown values.
         let durability = settings::durability().unwrap_or(Durability::OnSync);
         for _ in 0..TRIES {
-            let path = self.anchor.path()?;
+            let Some(path) = self.path() else { break };
             let options = AtomicMappedFile::options().durability(durability);
             // A dropped pair was not closed for a reason, and stays as a crash leaves it.
             let options = options.close_on_drop(CloseMode::Unsynced).read_only(!writes);
-            let file = match options.open(&path) {
-                Ok(file) => file,
-                Err(_) if self.anchor.path()? != path => continue,
-                Err(error) => return Err(Errno::of(&error)),
-            };
-            let there = std::fs::metadata(&path).map(|found| identity_of(&found));
-            if there.is_ok_and(|there| there == self.identity) {
-                return Ok(State::Open { file, is_read_only: !writes });
+            let opened = options.open(&path);
+            // Another process may have renamed the file meanwhile, and another file has its path.
+            let is_ours = self.path().is_some_and(|now| now == path);
+            match opened {
+                Ok(file) if is_ours => return Ok(State::Open { file, is_read_only: !writes }),
+                Ok(file) => {
+                    file.close(CloseMode::Spatial).map_err(|error| Errno::of(&error))?;
+                }
+                Err(error) if is_ours => return Err(Errno::of(&error)),
+                Err(_) => {}
             }
-            // Another process has renamed the file meanwhile, and another one has its path.
-            file.close(CloseMode::Spatial).map_err(|error| Errno::of(&error))?;
         }
-        log::line("a file is renamed again and again");
-        Err(Errno(libc::EBUSY))
+        log::line("a file without a name, or one that is renamed again and again");
+        Err(Errno::IO)
     }
 
-    /// Closes the file until the next call. After an error that call recovers it. A file without a
-    /// name stays open, since nothing could open it again.
+    /// Closes the file until the next call. After an error that call recovers it.
     fn rest(&self, state: &mut State) -> Result<()> {
         let State::Open { is_read_only, .. } = *state else { return Ok(()) };
-        if self.anchor.is_unlinked() {
-            return Ok(());
-        }
         let closed = state.close();
         *state = State::Resting { is_read_only };
         // Relaxed: this thread reads it, or a child of it.
@@ -417,14 +396,11 @@ pub(crate) fn close_all() {
     }
 }
 
-/// Closes files spatially while `body` runs: those of `identities`, or all. The next call on one
-/// opens it again. After an error of a close `body` does not run.
-pub(crate) fn while_closed<R>(
-    identities: Option<&[Identity]>,
-    body: impl FnOnce() -> R,
-) -> Result<R> {
+/// Closes the files of `identities` spatially while `body` runs. The next call on one opens it
+/// again. After an error of a close `body` does not run.
+pub(crate) fn while_closed<R>(identities: &[Identity], body: impl FnOnce() -> R) -> Result<R> {
     let mut pairs = all();
-    pairs.retain(|pair| identities.is_none_or(|of| of.contains(&pair.identity)));
+    pairs.retain(|pair| identities.contains(&pair.identity));
     if pairs.is_empty() {
         return Ok(body());
     }
@@ -437,11 +413,15 @@ pub(crate) fn while_closed<R>(
     })
 }
 
-/// Closes all files spatially, until the next call on each.
-pub(crate) fn rest_all() {
+/// Closes all files spatially, until the next call on each. With `keeps_nameless`, files without a
+/// name stay open: nothing could open them again.
+pub(crate) fn rest_all(keeps_nameless: bool) {
     for pair in all() {
         unforked(|| {
-            let _logged = pair.rest(&mut pair.state.write());
+            let mut state = pair.state.write();
+            if !(keeps_nameless && pair.path().is_none()) {
+                let _logged = pair.rest(&mut state);
+            }
         });
     }
 }

@@ -27,8 +27,10 @@ unsafe fn rename_at(
         if own.iter().all(Option::is_none) {
             return real::renameat2(dir, name, to_dir, to, flags);
         }
-        let leaves = || path::folder(dir, name) != path::folder(to_dir, to);
-        for chosen in own.iter().flatten() {
+        let moves = [true, flags & libc::RENAME_EXCHANGE != 0];
+        for (chosen, moves) in own.iter().zip(moves) {
+            let Some(chosen) = chosen else { continue };
+            let leaves = || moves && path::folder(dir, name) != path::folder(to_dir, to);
             if let Err(errno) = super::caught(|| chosen.settle(leaves)) {
                 return failed(errno);
             }
@@ -39,7 +41,7 @@ unsafe fn rename_at(
                 0 => Ok(0),
                 _ => Err(Errno(super::errno())),
             };
-            pair::while_closed(Some(&identities), renamed)?
+            pair::while_closed(&identities, renamed)?
         })
     }
 }

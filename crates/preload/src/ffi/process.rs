@@ -201,7 +201,7 @@ fn replaced(exec: impl FnOnce() -> c_int) -> c_int {
         return exec();
     }
     let body = || {
-        pair::rest_all();
+        pair::rest_all(false);
         let handed: Vec<c_int> = all().filter(|fd| table::is_kept(*fd)).collect();
         for &fd in &handed {
             let Some(of) = table::share(fd).filter(|of| of.is_plain()) else { continue };
@@ -260,7 +260,7 @@ hook! {
     fn vfork() -> libc::pid_t {
         if is_loaded() && !is_vfork_child() {
             let _logged = super::caught(|| {
-                pair::rest_all();
+                pair::rest_all(true);
                 hand_over_all();
                 Ok(())
             });

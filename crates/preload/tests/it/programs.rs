@@ -66,6 +66,12 @@ fn a_file_that_another_program_has_open_stays_in_its_folder() {
     assert!(writer.wait().expect("wait").success());
     assert_eq!(std::fs::read(scratch.path("y.dat")).expect("read"), b"bytes");
     scratch.shell("sh", "mv y.dat sub; ln sub/y.dat y.dat");
+    // A file that is replaced leaves no folder.
+    let mut writer = writer_of(&scratch);
+    scratch.shell("sh", "echo new >sub/n.dat; mv sub/n.dat x.dat");
+    drop(writer.stdin.take());
+    writer.wait().expect("wait");
+    assert_eq!(scratch.shell("sh", "cat x.dat"), "new\n");
     assert_eq!(scratch.companions(), [""; 0]);
 }
 
