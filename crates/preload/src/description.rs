@@ -6,7 +6,7 @@
 //!
 //! May import: `errno`, `log`, `pair`.
 
-use crate::errno::{Errno, Result};
+use crate::errno::{Errno, Result, caught};
 use crate::log;
 use crate::pair::{self, Pair};
 use atomic_mmap::{AtomicMappedFile, Error};
@@ -56,7 +56,7 @@ impl Description {
     /// Ends the use of a description by one descriptor, with the error of a close if it was the
     /// last. The file closes with its last description.
     pub fn leave(of: Option<Arc<Self>>) -> Result<()> {
-        of.and_then(Arc::into_inner).map_or(Ok(()), |mut last| last.end())
+        of.and_then(Arc::into_inner).map_or(Ok(()), |mut last| caught(|| last.end()))
     }
 
     fn end(&mut self) -> Result<()> {
@@ -249,7 +249,8 @@ impl Description {
 
 impl Drop for Description {
     fn drop(&mut self) {
-        let _logged = self.end();
+        // The last to have a description may be any call.
+        let _logged = caught(|| self.end());
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) fn end_by(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
     let errno = super::errno();
     table::closed(fd);
     streams::follow(fd);
-    match super::caught(|| Description::leave(of)) {
+    match Description::leave(of) {
         Ok(()) => {
             super::set_errno(errno);
             closed

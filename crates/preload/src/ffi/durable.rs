@@ -1,7 +1,7 @@
 //! The `fsync` family, and calls that change the length.
 
 use super::data::by_descriptor;
-use super::{path, process, real, served};
+use super::{path, process, quietly, real, served};
 use crate::errno::{Errno, Result};
 use crate::table::{self, Found};
 use crate::{log, pair};
@@ -46,13 +46,6 @@ fn reserve(fd: c_int, at: off_t, len: off_t) -> Option<c_int> {
     }
 }
 
-fn sync_all() {
-    let _logged = super::caught(|| {
-        pair::sync_all();
-        Ok(())
-    });
-}
-
 hook! {
     fn posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_int {
         reserve(fd, at, len).unwrap_or_else(|| real::posix_fallocate64(fd, at, len))
@@ -61,11 +54,11 @@ hook! {
         reserve(fd, at, len).unwrap_or_else(|| real::posix_fallocate64(fd, at, len))
     }
     fn syncfs(fd: c_int) -> c_int {
-        sync_all();
+        quietly(pair::sync_all);
         real::syncfs(fd)
     }
     fn sync() -> () {
-        sync_all();
+        quietly(pair::sync_all);
         real::syscall(libc::SYS_sync, 0, 0, 0, 0, 0, 0);
     }
     fn truncate(path: *const c_char, len: off_t) -> c_int { truncate_path(path, len) }

@@ -63,7 +63,7 @@ fn adopted(fd: c_int, flags: c_int, truncates: bool) -> c_int {
     // SAFETY: the descriptor that the caller has got.
     unsafe { real::close(fd) };
     table::closed(fd);
-    let _logged = super::caught(|| Description::leave(of));
+    let _logged = Description::leave(of);
     streams::follow(fd);
     super::failed(error)
 }
@@ -73,7 +73,7 @@ pub(super) fn forget(fd: c_int) {
     if table::is_chosen(fd) {
         let of = table::take(fd);
         streams::follow(fd);
-        let _logged = super::caught(|| Description::leave(of));
+        let _logged = Description::leave(of);
     }
 }
 
@@ -98,7 +98,7 @@ pub(super) fn enter(fd: c_int, of: Arc<Description>, is_kept: bool) {
     unsafe { real::fcntl64(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize) };
     let before = table::put(fd, of, is_kept);
     streams::follow(fd);
-    let _logged = super::caught(|| Description::leave(before));
+    let _logged = Description::leave(before);
 }
 
 /// Moves a descriptor of the library to high numbers, so that the program gets those it expects.

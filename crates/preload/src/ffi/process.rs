@@ -80,9 +80,8 @@ extern "C" fn load() {
         }
     }
     IS_LOADED.store(true, Ordering::Relaxed);
-    let _logged = super::caught(|| {
+    super::quietly(|| {
         adopt_inherited();
-        Ok(())
     });
 }
 
@@ -123,11 +122,10 @@ extern "C" fn end() {
 }
 
 fn close_all() {
-    let _logged = super::caught(|| {
+    super::quietly(|| {
         pair::close_all();
         // A shell that has started this program goes on where it has ended.
         hand_over_all();
-        Ok(())
     });
 }
 
@@ -259,10 +257,9 @@ hook! {
     // child that shares the memory of its parent could do neither.
     fn vfork() -> libc::pid_t {
         if is_loaded() && !is_vfork_child() {
-            let _logged = super::caught(|| {
+            super::quietly(|| {
                 pair::rest_all(true);
                 hand_over_all();
-                Ok(())
             });
         }
         libc::fork()
