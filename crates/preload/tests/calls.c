@@ -195,6 +195,33 @@ int __open(const char *, int, ...), __open64(const char *, int, ...), __close(in
 FILE *_IO_fopen(const char *, const char *), *_IO_fdopen(int, const char *);
 int _IO_fclose(FILE *);
 
+// Companions in the folder, of files that are open or that a crash has left.
+static int companions(const char *folder) {
+    DIR *all = opendir(folder);
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(all)) != NULL;)
+        count += strncmp(entry->d_name, ".atomic-mmap", 12) == 0;
+    closedir(all);
+    return count;
+}
+
+// A call of the kernel that no library sees, and the next file under that number.
+static void unseen_close(const char *folder) {
+#ifdef __x86_64__
+    int fd = open(name, O_RDWR | O_CREAT, 0600);
+    long closed = SYS_close;
+    HOLDS(fd >= 0 && write(fd, "bytes", 5) == 5);
+    __asm__ volatile("syscall" : "+a"(closed) : "D"((long)fd) : "rcx", "r11", "memory");
+    char byte;
+    HOLDS(closed == 0 && open("/dev/null", O_RDWR) == fd && read(fd, &byte, 1) == 0 && companions(folder) == 0);
+    HOLDS(close(fd) == 0);
+    holds("bytes");
+    HOLDS(unlink(name) == 0);
+#else
+    (void)folder;
+#endif
+}
+
 // Other ways to the same calls: glibc's second names, and numbers.
 static void other_names(void) {
     char bytes[8] = {0};
@@ -310,16 +337,6 @@ static void end_of_stdout(void) {
     HOLDS(unlink(name) == 0);
 }
 
-// Companions in the folder, of files that are open or that a crash has left.
-static int companions(const char *folder) {
-    DIR *all = opendir(folder);
-    int count = 0;
-    for (struct dirent *entry; (entry = readdir(all)) != NULL;)
-        count += strncmp(entry->d_name, ".atomic-mmap", 12) == 0;
-    closedir(all);
-    return count;
-}
-
 // A program may end without its exit handlers, and may replace itself by a descriptor.
 static void other_ends(const char *folder) {
     for (int way = 0; way < 3; way++) {
@@ -394,6 +411,7 @@ int main(int count, char **args) {
     other_ends(args[1]);
     requests();
     other_names();
+    unseen_close(args[1]);
     kernel_requests();
     if (preloaded) refusals();
     children(args[0]);
