@@ -104,12 +104,6 @@ extern "C" fn in_child() {
     // SAFETY: the call has no precondition.
     OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     pair::in_child();
-    // A lock of the engine would live on in them when the parent closes the file.
-    for fd in all().filter(|fd| table::is_private(*fd)) {
-        // SAFETY: the call has no pointers. The child has no pair to use the descriptor by.
-        unsafe { real::close(fd) };
-        table::set_private(fd, false);
-    }
 }
 
 extern "C" fn end() {
