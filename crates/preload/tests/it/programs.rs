@@ -163,6 +163,19 @@ with open('x.dat', 'w+b') as f:
     subprocess.run(['true'], check=True)
     with open('w.dat', 'w') as to: subprocess.run(['echo', 'from a child'], stdout=to, check=True)
     assert open('w.dat').read() == 'from a child\\n'
+    with open('v.dat', 'w') as to:
+        os.write(to.fileno(), b'one')
+        child = subprocess.Popen(['dd', 'bs=1', 'status=none'], stdin=subprocess.PIPE, stdout=to)
+        child.stdin.write(b'two'); child.stdin.flush()
+        while not any(n.startswith('.atomic-mmap') for n in os.listdir('.')): pass
+        try:
+            os.write(to.fileno(), b'x')
+            raise SystemExit('two processes write')
+        except OSError as e:
+            assert e.errno == 16, e
+        child.stdin.close(); child.wait()
+        os.write(to.fileno(), b'three')
+    assert open('v.dat').read() == 'onetwothree'
     os.posix_spawn('/bin/true', ['true'], os.environ)
     def work(n):
         for i in range(100): os.pwrite(f.fileno(), bytes([n]) * 700, n * 700)
