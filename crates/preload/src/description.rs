@@ -6,14 +6,15 @@
 //!
 //! May import: `errno`, `log`, `pair`.
 
-use crate::errno::{Errno, Result};
+use crate::errno::{Errno, Result, caught};
 use crate::log;
 use crate::pair::{self, Pair};
 use atomic_mmap::{AtomicMappedFile, Error};
 use parking_lot::Mutex;
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Duration;
 
 /// Most bytes of a read or write, as in the kernel.
 pub(crate) const MOST: usize = 0x7fff_f000;
@@ -35,18 +36,27 @@ pub(crate) struct Description {
     pair: Result<Arc<Pair>>,
     flags: AtomicI32,
     offset: Mutex<u64>,
+    /// The kernel's offset counts, since another process may have moved it. Changes while `offset`
+    /// is locked.
+    is_handed_over: AtomicBool,
     generation: u64,
 }
 
 impl Description {
     pub fn new(pair: Result<Arc<Pair>>, flags: c_int, offset: u64) -> Self {
-        let generation = pair::generation();
-        Description { pair, flags: AtomicI32::new(flags), offset: Mutex::new(offset), generation }
+        Description {
+            pair,
+            flags: AtomicI32::new(flags),
+            offset: Mutex::new(offset),
+            is_handed_over: AtomicBool::new(false),
+            generation: pair::generation(),
+        }
     }
 
-    /// Ends the use of the file. The file closes with its last description.
-    pub fn close(mut self) -> Result<()> {
-        self.end()
+    /// Ends the use of a description by one descriptor, with the error of a close if it was the
+    /// last. The file closes with its last description.
+    pub fn leave(of: Option<Arc<Self>>) -> Result<()> {
+        of.and_then(Arc::into_inner).map_or(Ok(()), |mut last| caught(|| last.end()))
     }
 
     fn end(&mut self) -> Result<()> {
@@ -59,7 +69,8 @@ impl Description {
         pair.map_or(Ok(()), |pair| pair.release())
     }
 
-    fn is_inherited(&self) -> bool {
+    /// Returns `true` if a process made the description, and this one is its child by `fork`.
+    pub fn is_inherited(&self) -> bool {
         self.generation != pair::generation()
     }
 
@@ -76,6 +87,7 @@ impl Description {
     }
 
     fn flags(&self) -> c_int {
+        // Relaxed, also below: the flags tell of no other memory.
         self.flags.load(Ordering::Relaxed)
     }
 
@@ -147,11 +159,45 @@ impl Description {
         self.with(|file| Ok(file.len()))
     }
 
-    /// Returns the offset, if an exec may hand the descriptor on: the file is plain now. A child of
+    /// Returns `true` if the file is plain now: an exec may hand the descriptor on. A child of
     /// `fork` asks as well, so nothing is waited for.
-    pub fn offset_for_exec(&self) -> Option<u64> {
-        self.pair.as_ref().ok().filter(|pair| pair.is_resting())?;
-        self.offset.try_lock().map(|offset| *offset)
+    pub fn is_plain(&self) -> bool {
+        self.pair.as_ref().is_ok_and(|pair| pair.is_plain())
+    }
+
+    /// Gives the offset to the kernel's descriptor by `seek`. From then on another process may move
+    /// it, until [`resume`](Self::resume). Skips an offset that a thread holds for a second: a
+    /// signal may have interrupted that thread.
+    pub fn hand_over(&self, seek: impl FnOnce(u64)) {
+        // After a fork the locks of the parking lot may be held.
+        let offset = if self.is_inherited() {
+            self.offset.try_lock()
+        } else {
+            self.offset.try_lock_for(Duration::from_secs(1))
+        };
+        if let Some(offset) = offset
+            && !self.is_handed_over.load(Ordering::Relaxed)
+        {
+            seek(*offset);
+            self.is_handed_over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the kernel's offset back, if it was handed over. `tell` returns it.
+    #[inline]
+    pub fn resume(&self, tell: impl FnOnce() -> i64) -> Result<()> {
+        // Relaxed: the lock orders the changes. A call beside the one that hands the offset over
+        // may come before it.
+        if !self.is_handed_over.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // While another process has the file open for writing, the offset is its own.
+        self.len()?;
+        let mut offset = self.offset.lock();
+        if self.is_handed_over.swap(false, Ordering::Relaxed) {
+            *offset = u64::try_from(tell()).unwrap_or(*offset);
+        }
+        Ok(())
     }
 
     /// Moves the offset, and returns it.
@@ -180,7 +226,7 @@ impl Description {
         if !self.is_writable() {
             return Err(Errno::INVALID);
         }
-        self.with(|file| if file.len() == len { Ok(()) } else { file.set_len(len) })
+        self.pair()?.set_len(len)
     }
 
     /// Makes the file at least `offset + len` bytes long.
@@ -203,7 +249,8 @@ impl Description {
 
 impl Drop for Description {
     fn drop(&mut self) {
-        let _logged = self.end();
+        // The last to have a description may be any call.
+        let _logged = caught(|| self.end());
     }
 }
 
@@ -261,7 +308,7 @@ fn write_at(file: &AtomicMappedFile, parts: &[&[u8]], at: Option<u64>) -> atomic
             [part] => file.write_at(part, at),
             _ => file.write_many(&placed(at).collect::<Vec<_>>()),
         };
-        if !written.as_ref().is_err_and(pair::is_past_end) {
+        if !matches!(written, Err(Error::PastEnd { .. })) {
             return written.map(|()| at);
         }
     }

@@ -1,10 +1,11 @@
-//! The numbers of errors that programs get.
+//! The numbers of errors that programs get. A panic is an error, too.
 //!
 //! May import: `log`.
 
 use crate::log;
 use atomic_mmap::Error;
 use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A number of the system, as `errno`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +24,16 @@ impl Errno {
         log::line(&error.to_string());
         Errno(number(error))
     }
+}
+
+/// Runs `body`. A panic becomes an error.
+pub(crate) fn caught<R>(body: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
+        // The payload of a panic may panic itself when it is dropped.
+        std::mem::forget(panic);
+        log::line("a panic, which is a bug of atomic-mmap; the call fails with EIO");
+        Err(Errno::IO)
+    })
 }
 
 fn number(error: &Error) -> c_int {

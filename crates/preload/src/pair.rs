@@ -3,8 +3,10 @@
 //! Invariants:
 //! - A file is open in the engine while it has users. The last user closes it spatially, so that
 //!   what is left is one plain file.
-//! - Locks are taken in the order gate, state, list. The list is never held across a call of the
-//!   engine.
+//! - Locks are taken in the order gate, state, list. Several states are taken in the order of their
+//!   identities. The list is never held across a call of the engine.
+//! - A pair is the file that its anchor holds, whatever path that file has today. An inode number
+//!   that an anchor holds is not used again.
 //! - A child of `fork` has an empty list. It touches no pair of its parent: their
 //!   locks may be held.
 //!
@@ -13,11 +15,15 @@
 use crate::errno::{Errno, Result};
 use crate::inside::{self, Inside};
 use crate::{log, settings};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Error};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Durability};
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
-use std::path::{Path, PathBuf};
+use std::ffi::c_int;
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Device and inode.
@@ -40,10 +46,15 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Pair {
     identity: Identity,
-    /// Absolute and without links.
-    path: Mutex<PathBuf>,
+    anchor: Anchor,
     state: RwLock<State>,
+    /// The file rests, and its close has succeeded. Changes while `state` is locked.
+    is_plain: AtomicBool,
 }
+
+/// A descriptor of the home file that neither reads nor writes: `O_PATH`.
+#[derive(Debug)]
+struct Anchor(Option<File>);
 
 struct Entry {
     pair: Arc<Pair>,
@@ -52,7 +63,8 @@ struct Entry {
 
 /// The pairs with users, and those that their last user is closing.
 static LIST: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
-/// The length of the list: `stat` of a process without pairs looks at nothing else.
+/// The length of the list: `stat` of a process without pairs looks at nothing else. Relaxed: a
+/// thread that has opened a file, or has heard of that, sees it. The list has its lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// How many forks lie between this process and the one that loaded the library.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -64,13 +76,16 @@ static FORKS: AtomicUsize = AtomicUsize::new(0);
 
 /// How long a thread sleeps before it looks at the gate again.
 const PAUSE: Duration = Duration::from_micros(50);
+/// How often a file is looked for that other processes rename.
+const TRIES: u32 = 10;
 
 /// Runs `body`, which no fork interrupts. Without a lock that parks threads: the parking lot's own
 /// locks may be held at a fork.
-fn unforked<R>(body: impl FnOnce() -> R) -> R {
+pub(crate) fn unforked<R>(body: impl FnOnce() -> R) -> R {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
+            // SeqCst, as all of the gate: what `body` did comes before.
             INSIDE_GATE.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -78,7 +93,7 @@ fn unforked<R>(body: impl FnOnce() -> R) -> R {
         return body(); // the thread has passed the gate
     }
     loop {
-        // SeqCst: one of the two sees the other, this thread or the one that forks.
+        // SeqCst, as in `before_fork`: of this thread and the one that forks, one sees the other.
         INSIDE_GATE.fetch_add(1, Ordering::SeqCst);
         let leave = Leave;
         if FORKS.load(Ordering::SeqCst) == 0 {
@@ -94,6 +109,7 @@ fn unforked<R>(body: impl FnOnce() -> R) -> R {
 
 /// Before a fork, in the parent: waits until no thread is inside the gate.
 pub(crate) fn before_fork() {
+    // SeqCst: see `unforked`.
     FORKS.fetch_add(1, Ordering::SeqCst);
     while INSIDE_GATE.load(Ordering::SeqCst) > 0 && !inside::is_inside() {
         std::thread::sleep(PAUSE);
@@ -107,6 +123,7 @@ pub(crate) fn after_fork() {
 
 /// After a fork, in the child: forgets the pairs of the parent.
 pub(crate) fn in_child() {
+    // A child begins with one thread, so no order is needed.
     GENERATION.fetch_add(1, Ordering::SeqCst);
     FORKS.store(0, Ordering::SeqCst);
     INSIDE_GATE.store(0, Ordering::SeqCst);
@@ -117,13 +134,14 @@ pub(crate) fn in_child() {
 
 /// Returns the generation of this process.
 pub(crate) fn generation() -> u64 {
+    // Relaxed: it changes in a child of `fork` while that has one thread.
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Opens a file, or joins its users. `path` is absolute and without links.
-pub(crate) fn acquire(path: &Path, identity: Identity, writes: bool) -> Result<Arc<Pair>> {
+/// Opens the file of a descriptor, or joins its users.
+pub(crate) fn acquire(of: c_int, identity: Identity, writes: bool) -> Result<Arc<Pair>> {
     unforked(|| {
-        let pair = join(path, identity);
+        let pair = join(of, identity)?;
         let mut state = pair.state.write();
         let before = match *state {
             State::Open { is_read_only, .. } if !(is_read_only && writes) => {
@@ -136,10 +154,11 @@ pub(crate) fn acquire(path: &Path, identity: Identity, writes: bool) -> Result<A
             State::Closed => None,
         };
         *state = State::Closed; // a reader gives way to the writer
-        let opened = open(path, writes || before == Some(false));
+        let opened = pair.open(writes || before == Some(false));
         match opened {
             Ok(opened) => {
                 *state = opened;
+                pair.is_plain.store(false, Ordering::Relaxed);
                 drop(state);
                 Ok(pair)
             }
@@ -154,30 +173,40 @@ pub(crate) fn acquire(path: &Path, identity: Identity, writes: bool) -> Result<A
     })
 }
 
-fn open(path: &Path, writes: bool) -> Result<State> {
-    // The constructor has refused unknown values.
-    let durability = settings::durability().unwrap_or(Durability::OnSync);
-    let options = AtomicMappedFile::options().durability(durability);
-    // A dropped pair was not closed for a reason, and stays as a crash leaves it.
-    let options = options.close_on_drop(CloseMode::Unsynced);
-    let file = options.read_only(!writes).open(path).map_err(|error| Errno::of(&error))?;
-    Ok(State::Open { file, is_read_only: !writes })
+impl Anchor {
+    /// Takes hold of the file of a descriptor.
+    fn of(fd: c_int) -> Result<Anchor> {
+        let _inside = Inside::enter();
+        let mut options = OpenOptions::new();
+        let options = options.read(true).custom_flags(libc::O_PATH);
+        let anchor = options.open(format!("/proc/self/fd/{fd}"));
+        let number = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
+        anchor.map(|file| Anchor(Some(file))).map_err(number)
+    }
 }
 
-fn join(path: &Path, identity: Identity) -> Arc<Pair> {
+impl Drop for Anchor {
+    fn drop(&mut self) {
+        let _inside = Inside::enter(); // the descriptor is the library's own
+        drop(self.0.take());
+    }
+}
+
+fn join(of: c_int, identity: Identity) -> Result<Arc<Pair>> {
     let mut list = LIST.lock();
     if let Some(entry) = list.iter_mut().find(|entry| entry.pair.identity == identity) {
         entry.users += 1;
-        return Arc::clone(&entry.pair);
+        return Ok(Arc::clone(&entry.pair));
     }
     let pair = Arc::new(Pair {
         identity,
-        path: Mutex::new(path.to_owned()),
+        anchor: Anchor::of(of)?,
         state: RwLock::new(State::Closed),
+        is_plain: AtomicBool::new(false),
     });
     list.push(Entry { pair: Arc::clone(&pair), users: 1 });
     COUNT.store(list.len(), Ordering::Relaxed);
-    pair
+    Ok(pair)
 }
 
 /// Takes a user off. The last one closes the file.
@@ -213,17 +242,61 @@ impl State {
             }
         }
     }
-
-    /// Closes the file until the next call.
-    fn rest(&mut self) {
-        if let State::Open { is_read_only, .. } = *self {
-            let _logged = self.close();
-            *self = State::Resting { is_read_only };
-        }
-    }
 }
 
 impl Pair {
+    /// Returns the path that the file has now, absolute and without links. It is that of the name
+    /// by which the file was opened, and `None` if that name is removed.
+    fn path(&self) -> Option<PathBuf> {
+        let fd = self.anchor.0.as_ref()?.as_raw_fd();
+        // Another process may rename the file between the two calls.
+        (0..TRIES).find_map(|_| {
+            let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+            let there = std::fs::metadata(&path).ok()?;
+            ((there.dev(), there.ino()) == self.identity).then_some(path)
+        })
+    }
+
+    /// Opens the file in the engine, by the path that it has now.
+    fn open(&self, writes: bool) -> Result<State> {
+        // The constructor has refused unknown values.
+        let durability = settings::durability().unwrap_or(Durability::OnSync);
+        for _ in 0..TRIES {
+            let Some(path) = self.path() else { break };
+            let options = AtomicMappedFile::options().durability(durability);
+            // A dropped pair was not closed for a reason, and stays as a crash leaves it.
+            let options = options.close_on_drop(CloseMode::Unsynced).read_only(!writes);
+            let opened = options.open(&path);
+            // Another process may have renamed the file meanwhile, and another file has its path.
+            let is_ours = self.path().is_some_and(|now| now == path);
+            match opened {
+                Ok(file) if is_ours => return Ok(State::Open { file, is_read_only: !writes }),
+                Ok(file) => {
+                    file.close(CloseMode::Spatial).map_err(|error| Errno::of(&error))?;
+                }
+                Err(error) if is_ours => return Err(Errno::of(&error)),
+                Err(_) => {}
+            }
+        }
+        log::line("a file without a name, or one that is renamed again and again");
+        Err(Errno::IO)
+    }
+
+    /// Closes the file until the next call. After an error that call recovers it.
+    fn rest(&self, state: &mut State) -> Result<()> {
+        let State::Open { is_read_only, .. } = *state else { return Ok(()) };
+        let closed = state.close();
+        *state = State::Resting { is_read_only };
+        // Relaxed: this thread reads it, or a child of it.
+        self.is_plain.store(closed.is_ok(), Ordering::Relaxed);
+        closed
+    }
+
+    /// Gives the file another length.
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        self.with(|file| if file.len() == len { Ok(()) } else { file.set_len(len) })
+    }
+
     /// Ends one use of the pair. The last one closes the file.
     pub fn release(&self) -> Result<()> {
         unforked(|| leave(self, self.state.write()))
@@ -249,12 +322,11 @@ impl Pair {
             match *state {
                 State::Open { .. } => {}
                 State::Resting { is_read_only } => {
-                    *state = open(&self.path.lock(), !is_read_only)?;
+                    *state = self.open(!is_read_only)?;
+                    self.is_plain.store(false, Ordering::Relaxed);
                 }
                 State::Closed => {
-                    log::line(
-                        "a call on a file that exit has closed, or that a rename has replaced",
-                    );
+                    log::line("a call on a file that exit has closed");
                     return Err(Errno::IO);
                 }
             }
@@ -262,16 +334,15 @@ impl Pair {
         })
     }
 
-    /// Returns `true` if the file is plain now, as far as can be told without waiting.
-    pub fn is_resting(&self) -> bool {
-        let state = self.state.try_read();
-        state.is_some_and(|state| matches!(*state, State::Resting { .. }))
+    /// Returns `true` if the file is plain now, without waiting.
+    pub fn is_plain(&self) -> bool {
+        self.is_plain.load(Ordering::Relaxed)
     }
 }
 
 /// Returns the length of a file, if this process has it open.
 pub(crate) fn len_of(identity: Identity) -> Option<u64> {
-    if COUNT.load(Ordering::Relaxed) == 0 {
+    if !are_open() {
         return None;
     }
     let pair = find(identity)?;
@@ -289,13 +360,18 @@ fn find(identity: Identity) -> Option<Arc<Pair>> {
     })
 }
 
+/// Returns `true` if this process has files open.
+pub(crate) fn are_open() -> bool {
+    COUNT.load(Ordering::Relaxed) > 0
+}
+
 /// Returns `true` if this process has the file open.
 pub(crate) fn is_open(identity: Identity) -> bool {
-    COUNT.load(Ordering::Relaxed) > 0 && find(identity).is_some()
+    are_open() && find(identity).is_some()
 }
 
 fn all() -> Vec<Arc<Pair>> {
-    if COUNT.load(Ordering::Relaxed) == 0 {
+    if !are_open() {
         return Vec::new();
     }
     unforked(|| LIST.lock().iter().map(|entry| Arc::clone(&entry.pair)).collect())
@@ -320,46 +396,32 @@ pub(crate) fn close_all() {
     }
 }
 
-/// Closes files spatially while `body` runs: those of `identities`, or all. The next call on one
-/// opens it again, at the path that `path` returns for it then.
-pub(crate) fn while_closed<R>(
-    identities: Option<&[Identity]>,
-    body: impl FnOnce() -> R,
-    path: impl Fn(Identity) -> Option<PathBuf>,
-) -> R {
+/// Closes the files of `identities` spatially while `body` runs. The next call on one opens it
+/// again. After an error of a close `body` does not run.
+pub(crate) fn while_closed<R>(identities: &[Identity], body: impl FnOnce() -> R) -> Result<R> {
     let mut pairs = all();
-    pairs.retain(|pair| identities.is_none_or(|of| of.contains(&pair.identity)));
+    pairs.retain(|pair| identities.contains(&pair.identity));
     if pairs.is_empty() {
-        return body();
+        return Ok(body());
     }
+    // Two threads that close the same files take their locks in one order.
+    pairs.sort_by_key(|pair| pair.identity);
     unforked(|| {
         let mut states: Vec<_> = pairs.iter().map(|pair| pair.state.write()).collect();
-        states.iter_mut().for_each(|state| state.rest());
-        let result = body();
-        for (pair, state) in pairs.iter().zip(&mut states) {
-            match path(pair.identity) {
-                Some(path) => *pair.path.lock() = path,
-                None => **state = State::Closed, // it has no name any more
-            }
-        }
-        result
+        pairs.iter().zip(&mut states).try_for_each(|(pair, state)| pair.rest(state))?;
+        Ok(body())
     })
 }
 
-/// Closes all files spatially, until the next call on each.
-pub(crate) fn rest_all() {
+/// Closes all files spatially, until the next call on each. With `keeps_nameless`, files without a
+/// name stay open: nothing could open them again.
+pub(crate) fn rest_all(keeps_nameless: bool) {
     for pair in all() {
-        unforked(|| pair.state.write().rest());
+        unforked(|| {
+            let mut state = pair.state.write();
+            if !(keeps_nameless && pair.path().is_none()) {
+                let _logged = pair.rest(&mut state);
+            }
+        });
     }
-}
-
-/// Recovers a file that a crash has left, and closes it spatially. A file that another process has
-/// open stays as it is.
-pub(crate) fn settle(path: &Path) -> Result<()> {
-    unforked(|| open(path, true)?.close())
-}
-
-/// Returns `true` for an error that means "another operation came between".
-pub(crate) fn is_past_end(error: &Error) -> bool {
-    matches!(error, Error::PastEnd { .. })
 }

@@ -8,7 +8,7 @@
 //! May import: `pattern`.
 
 use crate::pattern;
-use atomic_mmap::Durability;
+use atomic_mmap::{Durability, MEDIUM_VARIABLE, Medium};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -38,6 +38,7 @@ struct Settings {
     files: Text,
     durability: Text,
     log: Text,
+    medium: Text,
 }
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -60,8 +61,12 @@ impl Text {
 pub(crate) fn read<'a>(value: impl Fn(&str) -> Option<&'a [u8]>) {
     if SETTINGS.get().is_none() {
         let text = |name| Text::of(value(name));
-        let settings =
-            Settings { files: text(FILES), durability: text(DURABILITY), log: text(LOG) };
+        let settings = Settings {
+            files: text(FILES),
+            durability: text(DURABILITY),
+            log: text(LOG),
+            medium: text(MEDIUM_VARIABLE),
+        };
         let _read_meanwhile = SETTINGS.set(settings);
     }
 }
@@ -114,6 +119,10 @@ fn durability_of(text: &[u8]) -> Option<Durability> {
     }
 }
 
+fn is_medium(text: &[u8]) -> bool {
+    text.is_empty() || str::from_utf8(text).is_ok_and(|name| name.parse::<Medium>().is_ok())
+}
+
 /// Returns what is wrong with the variables.
 pub(crate) fn fault() -> Option<&'static str> {
     let settings = SETTINGS.get()?;
@@ -124,6 +133,8 @@ pub(crate) fn fault() -> Option<&'static str> {
         Some("ATOMIC_MMAP_FILES: each pattern must begin with a slash")
     } else if durability_of(settings.durability.get()).is_none() {
         Some("ATOMIC_MMAP_DURABILITY: there are on-sync, every-write and atomic-sync")
+    } else if !is_medium(settings.medium.get()) {
+        Some("ATOMIC_MMAP_MEDIUM: there are dax, page-cache and ram")
     } else {
         None
     }

@@ -4,6 +4,8 @@
 //! - A descriptor that is neither chosen nor the library's own has the byte 0. So it costs one
 //!   load.
 //! - The kernel closes chosen descriptors at an exec. `KEPT` is what the program has asked for.
+//! - The byte of a chosen descriptor is not 0 while the kernel's descriptor is that of the home
+//!   file. While the kernel closes it, the byte is `CLOSING`.
 //!
 //! May import: `description`.
 
@@ -22,9 +24,26 @@ const CHOSEN: u8 = 1;
 const PRIVATE: u8 = 2;
 /// A chosen file that stays open at an exec.
 const KEPT: u8 = 4;
+/// A chosen file that the kernel is closing. Another thread may have got the number again.
+const CLOSING: u8 = 8;
 
+/// One byte a descriptor.
 static KINDS: [AtomicU8; LIMIT] = [const { AtomicU8::new(0) }; LIMIT];
+/// The descriptions of the chosen descriptors.
 static SLOTS: [ArcSwapOption<Description>; LIMIT] = [const { ArcSwapOption::const_empty() }; LIMIT];
+
+/// A description that a call uses.
+pub(crate) type Guard = arc_swap::Guard<Option<Arc<Description>>>;
+
+/// What a call finds.
+pub(crate) enum Found {
+    /// Not chosen.
+    Libcs,
+    /// A chosen file, with its description.
+    Chosen(Guard),
+    /// A thread is closing a chosen file. Another thread may have got the number already.
+    Closing,
+}
 
 #[inline]
 fn kind(fd: c_int) -> u8 {
@@ -33,6 +52,17 @@ fn kind(fd: c_int) -> u8 {
         .ok()
         .and_then(|n| KINDS.get(n))
         .map_or(0, |kind| kind.load(Ordering::Acquire))
+}
+
+/// Returns what a descriptor is.
+#[inline]
+pub(crate) fn find(fd: c_int) -> Found {
+    let kind = kind(fd);
+    if kind & (CHOSEN | CLOSING) == 0 {
+        return Found::Libcs;
+    }
+    let guard = SLOTS[fd as usize].load();
+    if kind & CHOSEN != 0 && guard.is_some() { Found::Chosen(guard) } else { Found::Closing }
 }
 
 /// Returns `true` if the descriptor is a chosen file.
@@ -47,16 +77,6 @@ pub(crate) fn is_private(fd: c_int) -> bool {
     kind(fd) & PRIVATE != 0
 }
 
-/// Returns the description of a chosen descriptor.
-#[inline]
-pub(crate) fn get(fd: c_int) -> Option<arc_swap::Guard<Option<Arc<Description>>>> {
-    if !is_chosen(fd) {
-        return None;
-    }
-    let guard = SLOTS[fd as usize].load();
-    guard.is_some().then_some(guard)
-}
-
 /// Returns a share of the description of a chosen descriptor.
 pub(crate) fn share(fd: c_int) -> Option<Arc<Description>> {
     is_chosen(fd).then(|| SLOTS[fd as usize].load_full()).flatten()
@@ -65,17 +85,43 @@ pub(crate) fn share(fd: c_int) -> Option<Arc<Description>> {
 /// Enters a chosen descriptor. Returns the one that was there.
 pub(crate) fn put(fd: c_int, of: Arc<Description>, is_kept: bool) -> Option<Arc<Description>> {
     let before = SLOTS[fd as usize].swap(Some(of));
-    KINDS[fd as usize].store(CHOSEN | if is_kept { KEPT } else { 0 }, Ordering::Release);
+    // Release: the description comes before the byte that tells of it.
+    KINDS[fd as usize].store(byte(is_kept), Ordering::Release);
     before
 }
 
-/// Takes a chosen descriptor out.
+fn byte(is_kept: bool) -> u8 {
+    CHOSEN | if is_kept { KEPT } else { 0 }
+}
+
+/// Changes the byte of a descriptor, if it is chosen. Returns `true` if it was.
+fn change(fd: c_int, to: u8) -> bool {
+    let kinds = usize::try_from(fd).ok().and_then(|n| KINDS.get(n));
+    let changed = kinds.map(|kind| {
+        // AcqRel: of two threads that close a descriptor, one does so. It finds the description.
+        kind.fetch_update(Ordering::AcqRel, Ordering::Acquire, |kind| {
+            (kind & CHOSEN != 0).then_some(to)
+        })
+    });
+    changed.is_some_and(|changed| changed.is_ok())
+}
+
+/// Takes a chosen descriptor out, after the kernel has given its number to another file.
 pub(crate) fn take(fd: c_int) -> Option<Arc<Description>> {
-    if !is_chosen(fd) {
-        return None;
+    change(fd, 0).then(|| SLOTS[fd as usize].swap(None)).flatten()
+}
+
+/// Takes a chosen descriptor out before the kernel closes it. [`closed`] must follow that.
+pub(crate) fn begin_close(fd: c_int) -> Option<Arc<Description>> {
+    change(fd, CLOSING).then(|| SLOTS[fd as usize].swap(None)).flatten()
+}
+
+/// Ends what [`begin_close`] has begun. Another thread may have got the number meanwhile.
+pub(crate) fn closed(fd: c_int) {
+    if let Some(kind) = usize::try_from(fd).ok().and_then(|n| KINDS.get(n)) {
+        // Release: the kernel's call comes before. Without success there is nothing to see.
+        let _reused = kind.compare_exchange(CLOSING, 0, Ordering::Release, Ordering::Relaxed);
     }
-    KINDS[fd as usize].store(0, Ordering::Release);
-    SLOTS[fd as usize].swap(None)
 }
 
 /// Returns `true` if the program wants a chosen descriptor to stay open at an exec.
@@ -85,20 +131,49 @@ pub(crate) fn is_kept(fd: c_int) -> bool {
 
 /// Notes what the program wants at an exec.
 pub(crate) fn keep(fd: c_int, is_kept: bool) {
-    if is_chosen(fd) {
-        KINDS[fd as usize].store(CHOSEN | if is_kept { KEPT } else { 0 }, Ordering::Release);
-    }
+    change(fd, byte(is_kept));
 }
 
 /// Notes whether a descriptor is the library's own.
 pub(crate) fn set_private(fd: c_int, is_private: bool) {
     if let Some(kind) = usize::try_from(fd).ok().and_then(|n| KINDS.get(n)) {
-        kind.store(if is_private { PRIVATE } else { 0 }, Ordering::Release);
+        let (from, to) = if is_private { (0, PRIVATE) } else { (PRIVATE, 0) };
+        // Release, as any change of a byte: the kernel's call comes before it. Without success the
+        // byte is that of a chosen file, and stays.
+        let _other = kind.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
     }
 }
 
 /// Returns the first chosen or private descriptor from `fd` on.
 pub(crate) fn next(fd: c_int) -> Option<c_int> {
     let from = usize::try_from(fd).unwrap_or(0);
-    (from..LIMIT).find(|&n| KINDS[n].load(Ordering::Acquire) != 0).map(|n| n as c_int)
+    let is_ours = |n: &usize| KINDS[*n].load(Ordering::Acquire) & (CHOSEN | PRIVATE) != 0;
+    (from..LIMIT).find(is_ours).map(|n| n as c_int)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::errno::Errno;
+
+    #[test]
+    fn a_descriptor_that_closes_is_not_taken_for_one_of_libc() {
+        const FD: c_int = 40_000;
+        let of = || Arc::new(Description::new(Err(Errno::IO), libc::O_RDWR, 0));
+        assert!(matches!(find(FD), Found::Libcs) && begin_close(FD).is_none());
+        assert!(put(FD, of(), true).is_none() && is_kept(FD) && next(FD) == Some(FD));
+        assert!(matches!(find(FD), Found::Chosen(_)));
+        assert!(begin_close(FD).is_some() && begin_close(FD).is_none());
+        set_private(FD, false);
+        assert!(matches!(find(FD), Found::Closing) && !is_chosen(FD) && next(FD) != Some(FD));
+        keep(FD, true);
+        assert!(put(FD, of(), false).is_none(), "another thread has got the number");
+        closed(FD);
+        assert!(matches!(find(FD), Found::Chosen(_)) && !is_kept(FD));
+        assert!(begin_close(FD).is_some());
+        closed(FD);
+        assert!(matches!(find(FD), Found::Libcs));
+        assert!(put(FD, of(), false).is_none() && take(FD).is_some() && take(FD).is_none());
+        assert!(matches!(find(FD), Found::Libcs));
+    }
 }

@@ -1,11 +1,16 @@
-// The calls of libc on one file. The arguments are a folder and, if the preload is there, a word: then
-// refusals are expected as well. Everything else must hold with and without it.
+// The calls of libc on one file. The arguments are a folder and, with the preload, "yes": then
+// refusals are expected as well. Everything else must hold with and without it. With a last word
+// "any", files of any name are chosen.
 #define _GNU_SOURCE
 #include <aio.h>
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <linux/fs.h>
+#include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +95,8 @@ static void descriptors(void) {
     HOLDS(dup2(second, 50) == 50 && write(50, "i", 1) == 1); // in the place of a chosen one
     int plain = open("/dev/null", O_WRONLY);
     HOLDS(dup2(plain, 60) == 60 && write(60, "nothing", 7) == 7);
+    HOLDS(dup2(999, fd) == -1 && errno == EBADF && dup2(fd, -1) == -1 && errno == EBADF);
+    HOLDS(dup3(fd, 61, 1) == -1 && errno == EINVAL && close_range(5, 3, 0) == -1 && errno == EINVAL);
     HOLDS(dup2(61, 61) == 61 && dup3(61, 61, 0) == -1 && errno == EINVAL);
     HOLDS(close_range(50, 61, 0) == 0 && write(61, "x", 1) == -1 && errno == EBADF);
     HOLDS(close(plain) == 0 && close(copy) == 0 && close(second) == 0);
@@ -99,6 +106,13 @@ static void descriptors(void) {
     fd = open(name, O_RDWR);
     HOLDS(write(fd, "A", 1) == 1 && fsync(fd) == 0 && close(fd) == 0);
     holds("ABcdefghi");
+}
+
+static int runs_child(void) {
+    pid_t child = vfork();
+    if (child == 0) _exit(0);
+    int status;
+    return waitpid(child, &status, 0) == child && status == 0;
 }
 
 static void names(void) {
@@ -114,8 +128,13 @@ static void names(void) {
     close(target);
     HOLDS(rename(other, name) == 0);
     holds("onetwo");
+    // The name by which it was opened goes, and a vfork closes files for a moment.
+    HOLDS(link(name, other) == 0 && (fd = open(other, O_RDWR)) >= 0 && unlink(other) == 0);
+    HOLDS(runs_child() && pwrite(fd, "O", 1, 0) == 1 && close(fd) == 0);
+    holds("Onetwo");
     fd = open(name, O_RDWR);
     HOLDS(unlink(name) == 0 && pread(fd, bytes, 3, 3) == 3 && strcmp(bytes, "two") == 0);
+    HOLDS(runs_child() && pread(fd, bytes, 3, 0) == 3 && strcmp(bytes, "One") == 0);
     HOLDS(close(fd) == 0 && access(name, F_OK) == -1);
 }
 
@@ -128,6 +147,9 @@ static void streams(void) {
     HOLDS(fclose(file) == 0);
     file = fopen(name, "a");
     HOLDS(file && fputs("line 2\n", file) >= 0 && fclose(file) == 0);
+    file = fdopen(open(name, O_WRONLY), "a");
+    HOLDS(file && fputs("line 3\n", file) >= 0 && fclose(file) == 0 && length() == 21);
+    HOLDS(truncate(name, 14) == 0 && fdopen(-1, "r") == NULL);
     file = fdopen(open(name, O_RDONLY), "r");
     HOLDS(fread(line, 1, sizeof line, file) == 14 && feof(file) && fclose(file) == 0);
     HOLDS(fopen(other, "r") == NULL && errno == ENOENT);
@@ -137,8 +159,18 @@ static void streams(void) {
     HOLDS(dup2(fd, 1) == 1 && close(fd) == 0);
     printf("printed");
     fflush(stdout);
-    HOLDS(dup2(kept, 1) == 1 && close(kept) == 0);
+    // Bytes that are not written out go with the descriptor.
+    int null = open("/dev/null", O_WRONLY);
+    printf(" to nothing");
+    HOLDS(dup2(null, 1) == 1 && fflush(stdout) == 0);
     holds("printed");
+    printf(" first");
+    HOLDS((fd = open(name, O_WRONLY | O_APPEND)) >= 0 && dup2(fd, 1) == 1 && close(fd) == 0);
+    printf(" second");
+    fflush(stdout);
+    HOLDS(dup2(null, 1) == 1 && close(null) == 0);
+    holds("printed first second");
+    HOLDS(dup2(kept, 1) == 1 && close(kept) == 0);
     HOLDS(unlink(name) == 0);
 }
 
@@ -154,6 +186,100 @@ static void requests(void) {
     HOLDS(strcmp(bytes, "async") == 0 && length() == 7);
     HOLDS(aio_fsync(O_SYNC, &request) == 0 && aio_suspend(list, 1, NULL) == 0 && aio_return(&request) == 0);
     HOLDS(close(fd) == 0 && unlink(name) == 0);
+}
+
+ssize_t __read(int, void *, size_t), __write(int, const void *, size_t), __pread64(int, void *, size_t, off_t),
+    __pwrite64(int, const void *, size_t, off_t);
+off_t __lseek(int, off_t, int);
+int __open(const char *, int, ...), __open64(const char *, int, ...), __close(int), __dup2(int, int), __fcntl(int, int, ...);
+FILE *_IO_fopen(const char *, const char *), *_IO_fdopen(int, const char *);
+int _IO_fclose(FILE *);
+
+// Companions in the folder, of files that are open or that a crash has left.
+static int companions(const char *folder) {
+    DIR *all = opendir(folder);
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(all)) != NULL;)
+        count += strncmp(entry->d_name, ".atomic-mmap", 12) == 0;
+    closedir(all);
+    return count;
+}
+
+// A call of the kernel that no library sees, and the next file under that number.
+static void unseen_close(const char *folder) {
+#ifdef __x86_64__
+    int fd = open(name, O_RDWR | O_CREAT, 0600);
+    long closed = SYS_close;
+    HOLDS(fd >= 0 && write(fd, "bytes", 5) == 5);
+    __asm__ volatile("syscall" : "+a"(closed) : "D"((long)fd) : "rcx", "r11", "memory");
+    char byte;
+    HOLDS(closed == 0 && open("/dev/null", O_RDWR) == fd && read(fd, &byte, 1) == 0 && companions(folder) == 0);
+    HOLDS(close(fd) == 0);
+    holds("bytes");
+    HOLDS(unlink(name) == 0);
+#else
+    (void)folder;
+#endif
+}
+
+// Other ways to the same calls: glibc's second names, and numbers.
+static void other_names(void) {
+    char bytes[8] = {0};
+    int fd = open(name, O_RDWR | O_CREAT, 0600), plain = open("/dev/null", O_WRONLY);
+    HOLDS(__write(fd, "abc", 3) == 3 && __pwrite64(fd, "B", 1, 1) == 1 && length() == 3);
+    HOLDS(__lseek(fd, 0, SEEK_SET) == 0 && __read(fd, bytes, 1) == 1 && __pread64(fd, bytes + 1, 2, 1) == 2);
+    HOLDS(strcmp(bytes, "aBc") == 0 && __dup2(fd, 90) == 90 && __fcntl(90, F_DUPFD, 91) == 91);
+    HOLDS(pwrite(91, "A", 1, 0) == 1 && __dup2(plain, 90) == 90 && write(90, "nothing", 7) == 7);
+    HOLDS(__close(91) == 0 && __close(90) == 0);
+    int second = __open(name, O_RDONLY);
+    HOLDS(read(second, bytes, 8) == 3 && memcmp(bytes, "ABc", 3) == 0 && __close(second) == 0);
+    FILE *file = _IO_fopen(name, "a");
+    HOLDS(file && fputs("d", file) >= 0 && _IO_fclose(file) == 0);
+    file = _IO_fdopen(__open64(name, O_RDONLY), "r");
+    HOLDS(file && fgets(bytes, sizeof bytes, file) && strcmp(bytes, "ABcd") == 0 && _IO_fclose(file) == 0);
+
+    second = syscall(SYS_openat, AT_FDCWD, name, O_RDWR);
+    HOLDS(read(second, bytes, 8) == 4 && memcmp(bytes, "ABcd", 4) == 0 && lseek(second, 0, SEEK_SET) == 0);
+    HOLDS(close(fd) == 0);
+    fd = second;
+    int copy = syscall(SYS_dup, fd), other_copy = syscall(SYS_fcntl, fd, F_DUPFD, 80);
+    HOLDS(ftruncate(fd, 6) == 0 && syscall(SYS_write, copy, "by", 2) == 2);
+    struct stat found;
+    HOLDS(syscall(SYS_fstat, fd, &found) == 0 && found.st_size == 6);
+    HOLDS(syscall(SYS_dup3, plain, copy, 0) == copy && write(copy, "nothing", 7) == 7);
+    HOLDS(syscall(SYS_dup3, other_copy, copy, 0) == copy && write(copy, "+", 1) == 1);
+    HOLDS(syscall(SYS_close, fd) == 0 && syscall(SYS_close, copy) == 0 && syscall(SYS_close, other_copy) == 0);
+    fd = open("/dev/null", O_RDWR); // the number of a file that was chosen
+    HOLDS(read(fd, bytes, 1) == 0 && close(fd) == 0 && close(plain) == 0);
+    fd = open(name, O_RDWR);
+    HOLDS(read(fd, bytes, 8) == 6 && memcmp(bytes, "by+d\0\0", 6) == 0 && close(fd) == 0);
+    HOLDS(unlink(name) == 0);
+}
+
+static void *submit(void *argument) {
+    struct iocb *list[1] = {argument};
+    HOLDS(syscall(SYS_io_submit, list[0]->aio_data, 1, list) == 1);
+    return NULL;
+}
+
+// The kernel's requests by number, and a thread that waits for those of another one.
+static void kernel_requests(void) {
+    int fd = open(name, O_RDWR | O_CREAT, 0600);
+    aio_context_t context = 0;
+    HOLDS(syscall(SYS_io_setup, 4, &context) == 0);
+    struct iocb request = {.aio_fildes = fd, .aio_lio_opcode = IOCB_CMD_PWRITE, .aio_buf = (uintptr_t)"event",
+                           .aio_nbytes = 5, .aio_data = context};
+    pthread_t thread;
+    struct io_event event;
+    HOLDS(pthread_create(&thread, NULL, submit, &request) == 0);
+    HOLDS(syscall(SYS_io_getevents, context, 1, 1, &event, NULL) == 1 && event.res == 5);
+    HOLDS(pthread_join(thread, NULL) == 0 && length() == 5);
+    struct timespec soon = {0, 5000000};
+    HOLDS(syscall(SYS_io_getevents, context, 1, 1, &event, &soon) == 0);
+    HOLDS(syscall(SYS_io_destroy, context) == 0 && syscall(SYS_io_destroy, context) == -1 && errno == EINVAL);
+    HOLDS(close(fd) == 0);
+    holds("event");
+    HOLDS(unlink(name) == 0);
 }
 
 static void children(const char *program) {
@@ -194,6 +320,55 @@ static void after(const char *path) {
     printf("left"); // the end of the process writes it
 }
 
+// A program may close its standard output, as those of coreutils do.
+static void end_of_stdout(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        HOLDS(dup2(fd, 1) == 1 && close(fd) == 0 && printf("last words") == 10);
+        HOLDS(fclose(stdout) == 0 && (fd = open("/dev/null", O_WRONLY)) == 1);
+        for (size_t n = 200; n < 800; n += 8) HOLDS(malloc(n) != (void *)stdout); // it is not freed
+        printf("later");
+        exit(0);
+    }
+    int status;
+    HOLDS(waitpid(child, &status, 0) == child && status == 0);
+    holds("last words");
+    HOLDS(unlink(name) == 0);
+}
+
+// A program may end without its exit handlers, and may replace itself by a descriptor.
+static void other_ends(const char *folder) {
+    for (int way = 0; way < 3; way++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+            HOLDS(write(fd, "end", 3) == 3 && (companions(folder) > 0) == preloaded);
+            char *args[] = {"true", NULL};
+            if (way == 0) quick_exit(0);
+            if (way == 1) _Exit(0);
+            execveat(AT_FDCWD, "/bin/true", args, environ, 0);
+        }
+        int status;
+        HOLDS(waitpid(child, &status, 0) == child && status == 0 && companions(folder) == 0);
+        holds("end");
+    }
+    HOLDS(unlink(name) == 0);
+}
+
+// Files of any name are chosen here, with a preload.
+static void any_name(const char *folder) {
+    int fd = open(folder, O_TMPFILE | O_RDWR, 0600);
+    HOLDS(fd >= 0 && write(fd, "nameless", 8) == 8 && lseek(fd, 0, SEEK_CUR) == 8 && close(fd) == 0);
+    HOLDS(freopen("/dev/null", "w", stdout) && printf("nothing") == 7 && fflush(stdout) == 0);
+    HOLDS((fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600)) >= 0 && symlink(name, other) == 0);
+    HOLDS((freopen(other, "r", stdin) == NULL && errno == EOPNOTSUPP) || !preloaded);
+    HOLDS(unlink(name) == 0 && close(fd) == 0);
+    HOLDS((freopen(other, "w", stdin) == NULL && errno == EOPNOTSUPP) || !preloaded);
+    unlink(name);
+    HOLDS(unlink(other) == 0);
+}
+
 static void refusals(void) {
     int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600), plain = open(other, O_RDWR | O_CREAT, 0600);
     HOLDS(write(fd, "bytes", 5) == 5);
@@ -207,6 +382,8 @@ static void refusals(void) {
     int pipes[2];
     HOLDS(pipe(pipes) == 0 && splice(fd, NULL, pipes[1], NULL, 5, 0) == -1 && errno == EINVAL);
     HOLDS(ioctl(plain, FICLONE, fd) == -1 && errno == EOPNOTSUPP);
+    struct file_clone_range range = {.src_fd = fd};
+    HOLDS(ioctl(plain, FICLONERANGE, &range) == -1 && errno == EOPNOTSUPP);
     HOLDS(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 5) == -1 && errno == EOPNOTSUPP);
     HOLDS(flock(fd, LOCK_EX | LOCK_NB) == -1 && errno == ENOLCK);
     HOLDS(syscall(425, 8, NULL) == -1 && errno == ENOSYS);
@@ -219,14 +396,23 @@ int main(int count, char **args) {
         after(args[2]);
         return 0;
     }
-    preloaded = count > 2;
+    preloaded = count > 2 && strcmp(args[2], "yes") == 0;
     snprintf(name, sizeof name, "%s/x.dat", args[1]);
     snprintf(other, sizeof other, "%s/y.dat", args[1]);
+    if (strcmp(args[count - 1], "any") == 0) {
+        any_name(args[1]);
+        return 0;
+    }
     data();
     descriptors();
     names();
     streams();
+    end_of_stdout();
+    other_ends(args[1]);
     requests();
+    other_names();
+    unseen_close(args[1]);
+    kernel_requests();
     if (preloaded) refusals();
     children(args[0]);
 }

@@ -49,38 +49,13 @@ unsafe fn parts<'a>(parts: *const iovec, count: c_int) -> Result<&'a [iovec]> {
     }
 }
 
+/// Returns a vector of one part.
+fn part(iov_base: *mut c_void, iov_len: size_t) -> iovec {
+    iovec { iov_base, iov_len }
+}
+
 fn place(at: off_t) -> Result<u64> {
     u64::try_from(at).map_err(|_| Errno::INVALID)
-}
-
-/// Reads into one buffer.
-///
-/// # Safety
-/// As for `pread`.
-pub(super) unsafe fn read_one(
-    of: &Description,
-    to: *mut c_void,
-    len: size_t,
-    at: Option<off_t>,
-) -> Result<i64> {
-    // SAFETY: as the caller promises.
-    let to = unsafe { buffer(to, len)? };
-    Ok(of.read(&mut [to], at.map(place).transpose()?)? as i64)
-}
-
-/// Writes one buffer.
-///
-/// # Safety
-/// As for `pwrite`.
-pub(super) unsafe fn write_one(
-    of: &Description,
-    from: *const c_void,
-    len: size_t,
-    at: Option<off_t>,
-) -> Result<i64> {
-    // SAFETY: as the caller promises.
-    let from = unsafe { bytes(from, len)? };
-    Ok(of.write(&[from], at.map(place).transpose()?, Wanted::default())? as i64)
 }
 
 fn wanted(flags: c_int) -> Result<Wanted> {
@@ -111,12 +86,13 @@ pub(super) unsafe fn read_vector(
     // SAFETY: as the caller promises.
     unsafe {
         let vector = parts(vector, count)?;
+        let at = at.map(place).transpose()?;
         if let [part] = vector {
-            return read_one(of, part.iov_base, part.iov_len, at);
+            return Ok(of.read(&mut [buffer(part.iov_base, part.iov_len)?], at)? as i64);
         }
         let to: Result<Vec<_>> =
             vector.iter().map(|part| buffer(part.iov_base, part.iov_len)).collect();
-        Ok(of.read(&mut to?, at.map(place).transpose()?)? as i64)
+        Ok(of.read(&mut to?, at)? as i64)
     }
 }
 
@@ -145,13 +121,34 @@ pub(super) unsafe fn write_vector(
     }
 }
 
+/// Serves a call by the description of a guard.
+pub(super) fn by<R>(
+    fd: c_int,
+    guard: table::Guard,
+    body: impl FnOnce(&Description) -> Result<i64>,
+) -> R
+where
+    R: TryFrom<i64> + From<i8>,
+{
+    // The guard may be the last to have the description, and drops it in here.
+    served(move || {
+        let of = guard.as_deref().ok_or(Errno::BAD_DESCRIPTOR)?;
+        // SAFETY: the call has no pointers.
+        of.resume(|| unsafe { real::lseek64(fd, 0, libc::SEEK_CUR) })?;
+        body(of)
+    })
+}
+
 /// Defines hooks that a description serves, if the descriptor is chosen, and else libc.
 macro_rules! by_descriptor {
     ($(fn $name:ident($fd:ident: c_int $(, $arg:ident: $type:ty)*) -> $result:ty = $real:ident, |$of:ident| $body:expr;)*) => {
         hook! {$(
             fn $name($fd: c_int $(, $arg: $type)*) -> $result {
-                match table::get($fd).as_deref() {
-                    Some(Some($of)) => served(|| $body),
+                use $crate::ffi::{data, failed, path};
+                use $crate::table::{Found, find};
+                match find($fd) {
+                    Found::Chosen(guard) => data::by($fd, guard, |$of| $body),
+                    Found::Closing if path::is_still($fd) => failed(Errno::BAD_DESCRIPTOR),
                     _ => real::$real($fd $(, $arg)*),
                 }
             }
@@ -161,12 +158,16 @@ macro_rules! by_descriptor {
 pub(super) use by_descriptor;
 
 by_descriptor! {
-    fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t = read, |of| read_one(of, to, len, None);
-    fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t = write, |of| write_one(of, from, len, None);
-    fn pread(fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t = pread64, |of| read_one(of, to, len, Some(at));
-    fn pread64(fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t = pread64, |of| read_one(of, to, len, Some(at));
-    fn pwrite(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t = pwrite64, |of| write_one(of, from, len, Some(at));
-    fn pwrite64(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t = pwrite64, |of| write_one(of, from, len, Some(at));
+    fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t = read, |of| read_vector(of, &part(to, len), 1, None, 0);
+    fn __read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t = read, |of| read_vector(of, &part(to, len), 1, None, 0);
+    fn write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t = write, |of| write_vector(of, &part(from.cast_mut(), len), 1, None, 0);
+    fn __write(fd: c_int, from: *const c_void, len: size_t) -> ssize_t = write, |of| write_vector(of, &part(from.cast_mut(), len), 1, None, 0);
+    fn pread(fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t = pread64, |of| read_vector(of, &part(to, len), 1, Some(at), 0);
+    fn pread64(fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t = pread64, |of| read_vector(of, &part(to, len), 1, Some(at), 0);
+    fn __pread64(fd: c_int, to: *mut c_void, len: size_t, at: off_t) -> ssize_t = pread64, |of| read_vector(of, &part(to, len), 1, Some(at), 0);
+    fn pwrite(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t = pwrite64, |of| write_vector(of, &part(from.cast_mut(), len), 1, Some(at), 0);
+    fn pwrite64(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t = pwrite64, |of| write_vector(of, &part(from.cast_mut(), len), 1, Some(at), 0);
+    fn __pwrite64(fd: c_int, from: *const c_void, len: size_t, at: off_t) -> ssize_t = pwrite64, |of| write_vector(of, &part(from.cast_mut(), len), 1, Some(at), 0);
     fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = readv, |of| read_vector(of, parts, count, None, 0);
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t = writev, |of| write_vector(of, parts, count, None, 0);
     fn preadv(fd: c_int, parts: *const iovec, count: c_int, at: off_t) -> ssize_t = preadv64, |of| read_vector(of, parts, count, Some(at), 0);
@@ -178,6 +179,7 @@ by_descriptor! {
     fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t = pwritev64v2, |of| write_vector(of, parts, count, (at != -1).then_some(at), flags);
     fn pwritev64v2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t = pwritev64v2, |of| write_vector(of, parts, count, (at != -1).then_some(at), flags);
     fn lseek(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64, |of| Ok(of.seek(by, whence)? as i64);
+    fn __lseek(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64, |of| Ok(of.seek(by, whence)? as i64);
     fn lseek64(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64, |of| Ok(of.seek(by, whence)? as i64);
 }
 

@@ -4,18 +4,12 @@
 //! stays as it is.
 
 use super::data::by_descriptor;
-use super::served;
 use super::{failed, open, process, real, streams};
 use crate::description::Description;
-use crate::errno::{Errno, Result};
-use crate::{inside, log, table};
+use crate::errno::Errno;
+use crate::{inside, log, settings, table};
 use libc::{c_int, c_uint, c_ulong};
 use std::sync::Arc;
-
-/// Ends the use of a description, with the error of a close if it was the last.
-fn end(of: Option<Arc<Description>>) -> Result<()> {
-    of.and_then(Arc::into_inner).map_or(Ok(()), Description::close)
-}
 
 /// Returns `true` if the library decides about the descriptor.
 #[inline]
@@ -33,20 +27,28 @@ fn close_ours(fd: c_int) -> c_int {
     if is_reserved(fd) {
         return failed(Errno::BAD_DESCRIPTOR);
     }
-    let of = table::take(fd);
-    table::set_private(fd, false);
     // SAFETY: the call has no pointers.
-    let closed = unsafe { real::close(fd) };
-    streams::follow(fd);
-    match super::caught(|| end(of)) {
-        Ok(()) => closed,
-        Err(errno) => failed(errno),
-    }
+    end_by(fd, || unsafe { real::close(fd) })
 }
 
-/// Takes a descriptor out that glibc has closed by itself.
-pub(super) fn forget(fd: c_int) {
-    let _logged = super::caught(|| end(table::take(fd)));
+/// Closes a descriptor by `close`, and ends the use of its description.
+pub(super) fn end_by(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
+    let of = table::begin_close(fd);
+    table::set_private(fd, false);
+    if let Some(of) = of.as_ref().filter(|of| Arc::strong_count(of) == 1 && !of.is_inherited()) {
+        process::hand_over(fd, of);
+    }
+    let closed = close();
+    let errno = super::errno();
+    table::closed(fd);
+    streams::follow(fd);
+    match Description::leave(of) {
+        Ok(()) => {
+            super::set_errno(errno);
+            closed
+        }
+        Err(errno) => failed(errno),
+    }
 }
 
 /// Makes `to` a descriptor of the same description as `fd`.
@@ -59,29 +61,24 @@ fn duplicate_to(fd: c_int, to: c_int, is_kept: bool) -> c_int {
         log::line("dup2 to a descriptor of the library: EBUSY");
         return failed(Errno(libc::EBUSY));
     }
-    let before = table::take(to);
     // SAFETY: the call has no pointers.
     let made = unsafe { real::dup3(fd, to, libc::O_CLOEXEC) };
     if made >= 0 {
         open::enter(made, of, is_kept);
     }
-    let _logged = super::caught(|| end(before));
     made
 }
 
-/// Makes `fd` a descriptor of a file that is not chosen, where `to` may be in the table.
+/// Makes `to` a descriptor of a file that is not chosen. `to` may be in the table.
 fn replace(to: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
-    if !is_ours(to) {
-        return duplicate();
-    }
     if is_reserved(to) {
         log::line("dup2 to a descriptor of the library: EBUSY");
         return failed(Errno(libc::EBUSY));
     }
-    let before = table::take(to);
     let made = duplicate();
-    streams::follow(to);
-    let _logged = super::caught(|| end(before));
+    if made >= 0 && is_own(made) {
+        open::forget(made);
+    }
     made
 }
 
@@ -148,6 +145,7 @@ hook! {
     fn close(fd: c_int) -> c_int {
         if is_ours(fd) { close_ours(fd) } else { real::close(fd) }
     }
+    fn __close(fd: c_int) -> c_int { close(fd) }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         if process::is_vfork_child() { real::close_range(first, last, flags) } else { close_between(first, last, flags) }
     }
@@ -166,6 +164,7 @@ hook! {
             replace(to, || real::dup2(fd, to))
         }
     }
+    fn __dup2(fd: c_int, to: c_int) -> c_int { dup2(fd, to) }
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
         if is_own(fd) && fd != to && flags & !libc::O_CLOEXEC == 0 {
             duplicate_to(fd, to, flags & libc::O_CLOEXEC == 0)
@@ -176,10 +175,16 @@ hook! {
         }
     }
     fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int { control(fd, command, argument) }
+    fn __fcntl(fd: c_int, command: c_int, argument: usize) -> c_int { control(fd, command, argument) }
     fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int { control(fd, command, argument) }
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
-        let clones_from = request == libc::FICLONE && table::is_chosen(argument as c_int);
-        if !is_own(fd) && !clones_from {
+        let source = match request {
+            libc::FICLONE => argument as c_int,
+            // The source is the first field, of 64 bits.
+            libc::FICLONERANGE if argument != 0 => *(argument as *const i64) as c_int,
+            _ => -1,
+        };
+        if !is_own(fd) && !is_own(source) {
             return real::ioctl(fd, request, argument);
         }
         if CLONES.contains(&request) || EXTENTS.contains(&request) {
@@ -206,6 +211,11 @@ by_descriptor! {
 /// at all.
 fn close_between(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const CLOEXEC: c_int = 4;
+    const UNSHARE: c_int = 2;
+    if !settings::is_on() || first > last || flags & !(CLOEXEC | UNSHARE) != 0 {
+        // SAFETY: the call has no pointers.
+        return unsafe { real::close_range(first, last, flags) };
+    }
     let mut from = first;
     while from <= last {
         let next = c_int::try_from(from).ok().and_then(table::next).map(|fd| fd as c_uint);

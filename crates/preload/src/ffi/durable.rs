@@ -1,9 +1,10 @@
 //! The `fsync` family, and calls that change the length.
 
 use super::data::by_descriptor;
-use super::{path, process, real, served};
+use super::{path, process, quietly, real, served};
 use crate::errno::{Errno, Result};
-use crate::{log, pair, table};
+use crate::table::{self, Found};
+use crate::{log, pair};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, off_t};
 
 by_descriptor! {
@@ -35,9 +36,14 @@ fn allocate(
 
 /// Returns the number of an error as these calls do: not in `errno`.
 fn reserve(fd: c_int, at: off_t, len: off_t) -> Option<c_int> {
-    let of = table::get(fd)?;
-    let of = of.as_ref()?;
-    Some(super::caught(|| of.reserve(at, len)).map_or_else(|errno| errno.0, |()| 0))
+    match table::find(fd) {
+        Found::Chosen(guard) => Some(
+            super::caught(move || guard.as_ref().ok_or(Errno::BAD_DESCRIPTOR)?.reserve(at, len))
+                .map_or_else(|errno| errno.0, |()| 0),
+        ),
+        Found::Closing if path::is_still(fd) => Some(libc::EBADF),
+        _ => None,
+    }
 }
 
 hook! {
@@ -48,11 +54,11 @@ hook! {
         reserve(fd, at, len).unwrap_or_else(|| real::posix_fallocate64(fd, at, len))
     }
     fn syncfs(fd: c_int) -> c_int {
-        pair::sync_all();
+        quietly(pair::sync_all);
         real::syncfs(fd)
     }
     fn sync() -> () {
-        pair::sync_all();
+        quietly(pair::sync_all);
         real::syscall(libc::SYS_sync, 0, 0, 0, 0, 0, 0);
     }
     fn truncate(path: *const c_char, len: off_t) -> c_int { truncate_path(path, len) }
@@ -72,9 +78,8 @@ unsafe fn truncate_path(path: *const c_char, len: off_t) -> c_int {
         };
         served(|| {
             let len = u64::try_from(len).map_err(|_| Errno::INVALID)?;
-            let pair = pair::acquire(chosen.path(), chosen.identity, true)?;
-            let changed =
-                pair.with(|file| if file.len() == len { Ok(()) } else { file.set_len(len) });
+            let pair = chosen.acquire(true)?;
+            let changed = pair.set_len(len);
             let released = pair.release();
             changed.and(released).map(|()| 0)
         })

@@ -1,7 +1,7 @@
 //! The `stat` family: a file that is open here has its own length, and not that of the home file.
 
 use super::{path, process, real};
-use crate::{inside, pair, settings, table};
+use crate::{inside, pair, settings};
 use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint};
 use std::ffi::CStr;
 
@@ -25,7 +25,7 @@ unsafe fn stat_at(dir: c_int, name: *const c_char, to: *mut libc::stat, flags: c
         if told != 0 || is_libcs() || (*to).st_mode & libc::S_IFMT != libc::S_IFREG {
             return told;
         }
-        if let Some(len) = len(dir, name, path::identity(&*to), flags) {
+        if let Some(len) = len(path::identity(&*to)) {
             (*to).st_size = len as i64;
             (*to).st_blocks = len.div_ceil(BLOCK) as i64;
         } else if settle(dir, name, flags) {
@@ -36,12 +36,7 @@ unsafe fn stat_at(dir: c_int, name: *const c_char, to: *mut libc::stat, flags: c
 }
 
 /// Returns the length of a file that is open here.
-unsafe fn len(dir: c_int, name: *const c_char, of: pair::Identity, flags: c_int) -> Option<u64> {
-    // SAFETY: as the caller of `stat_at` promises.
-    let is_descriptor = flags & AT_EMPTY_PATH != 0 && unsafe { name.is_null() || *name == 0 };
-    if is_descriptor {
-        return table::get(dir)?.as_ref()?.len().ok();
-    }
+fn len(of: pair::Identity) -> Option<u64> {
     super::caught(|| Ok(pair::len_of(of))).ok().flatten()
 }
 
@@ -55,7 +50,7 @@ unsafe fn settle(dir: c_int, name: *const c_char, flags: c_int) -> bool {
         }
         let follow = if flags & AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
         let Some(chosen) = path::chosen(dir, name, follow) else { return false };
-        super::caught(|| chosen.settle()).is_ok()
+        super::caught(|| chosen.settle(|| false)).is_ok()
     }
 }
 
@@ -83,7 +78,7 @@ hook! {
             return told;
         }
         let device = libc::makedev((*to).stx_dev_major, (*to).stx_dev_minor);
-        if let Some(len) = len(dir, name, (device, (*to).stx_ino), flags) {
+        if let Some(len) = len((device, (*to).stx_ino)) {
             (*to).stx_size = len;
             (*to).stx_blocks = len.div_ceil(BLOCK);
         } else if settle(dir, name, flags) {

@@ -44,9 +44,8 @@ mod refused;
 mod requests;
 mod streams;
 
-use crate::errno::{Errno, Result};
+use crate::errno::{Errno, Result, caught};
 use libc::c_int;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn set_errno(errno: c_int) {
     // SAFETY: the address of this thread's `errno` is valid for the thread's life.
@@ -75,12 +74,10 @@ fn failed<R: From<i8>>(errno: Errno) -> R {
     R::from(-1)
 }
 
-/// Runs `body`. A panic becomes an error.
-fn caught<R>(body: impl FnOnce() -> Result<R>) -> Result<R> {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        // The payload of a panic may panic itself when it is dropped.
-        std::mem::forget(panic);
-        crate::log::line("a panic, which is a bug of atomic-mmap; the call fails with EIO");
-        Err(Errno::IO)
-    })
+/// Runs `body`, which has no result. A panic ends here.
+fn quietly(body: impl FnOnce()) {
+    let _logged = caught(|| {
+        body();
+        Ok(())
+    });
 }

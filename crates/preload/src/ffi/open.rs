@@ -2,12 +2,14 @@
 //!
 //! The kernel opens the file first, so that access, creation, links and numbers of descriptors are
 //! the kernel's. The path of the new descriptor tells whether the file is chosen. An `O_TRUNC`
-//! never reaches the home file of a pair: it becomes a change of the length.
+//! never reaches the home file of a pair: it becomes a change of the length, once the descriptor
+//! has told its file.
 
 use super::{errno, path, process, real, set_errno, streams};
 use crate::description::Description;
 use crate::errno::{Errno, Result};
-use crate::{inside, log, pair, settings, table};
+use crate::table::{self, Found};
+use crate::{inside, log, settings};
 use libc::{AT_FDCWD, c_char, c_int, mode_t};
 use std::sync::Arc;
 
@@ -25,54 +27,78 @@ pub(super) unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode
         if !settings::is_on() || flags & libc::O_PATH != 0 || process::is_vfork_child() {
             return real::openat(dir, path, flags, mode);
         }
-        let truncates = flags & libc::O_TRUNC != 0 && path::chosen(dir, path, 0).is_some();
-        let asked = if truncates { flags & !libc::O_TRUNC } else { flags };
-        let fd = real::openat(dir, path, asked, mode);
-        if fd < 0 {
-            return fd;
-        }
-        let adopted = super::caught(|| {
-            let is_chosen = adopt(fd, flags)?;
-            match table::get(fd).as_deref() {
-                Some(Some(of)) if truncates && of.is_writable() => {
-                    of.set_len(0).map(|()| is_chosen)
-                }
-                _ => Ok(is_chosen),
-            }
-        });
-        match adopted {
-            Ok(_) => fd,
-            Err(errno) => {
-                drop(table::take(fd));
-                streams::follow(fd);
-                real::close(fd);
-                set_errno(errno.0);
-                -1
-            }
-        }
+        // A descriptor that only reads could not truncate later.
+        let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
+        let is_early = reads && path::chosen(dir, path, 0).is_none();
+        let asked = if is_early { flags } else { flags & !libc::O_TRUNC };
+        adopted(real::openat(dir, path, asked, mode), flags, flags != asked)
     }
 }
 
-/// Takes a new descriptor into the table if it is a chosen file. Returns `true` if it is.
-pub(super) fn adopt(fd: c_int, flags: c_int) -> Result<bool> {
-    let Some(chosen) = path::chosen_fd(fd) else { return Ok(false) };
+/// Takes a new descriptor into the table if it is a chosen file, and truncates its file if that
+/// remains to be done. Returns the descriptor, or -1 in its place.
+fn adopted(fd: c_int, flags: c_int, truncates: bool) -> c_int {
+    if fd < 0 {
+        return fd;
+    }
+    let before = errno();
+    let done = super::caught(|| {
+        adopt(fd, flags)?;
+        match table::find(fd) {
+            _ if !truncates => Ok(()),
+            Found::Chosen(of) => match of.as_ref() {
+                Some(of) if of.is_writable() => of.set_len(0),
+                _ => Ok(()),
+            },
+            // SAFETY: the call has no pointers.
+            _ if path::regular(fd).is_none() || unsafe { real::ftruncate64(fd, 0) } == 0 => Ok(()),
+            _ => Err(Errno(errno())),
+        }
+    });
+    let Err(error) = done else {
+        set_errno(before);
+        return fd;
+    };
+    let of = table::begin_close(fd);
+    // SAFETY: the descriptor that the caller has got.
+    unsafe { real::close(fd) };
+    table::closed(fd);
+    let _logged = Description::leave(of);
+    streams::follow(fd);
+    super::failed(error)
+}
+
+/// Takes a descriptor out that the kernel has closed past this library.
+pub(super) fn forget(fd: c_int) {
+    if table::is_chosen(fd) {
+        let of = table::take(fd);
+        streams::follow(fd);
+        let _logged = Description::leave(of);
+    }
+}
+
+/// Takes a new descriptor into the table if it is a chosen file.
+fn adopt(fd: c_int, flags: c_int) -> Result<()> {
+    forget(fd);
+    let Some(chosen) = path::chosen_fd(fd) else { return Ok(()) };
     if fd as usize >= table::LIMIT {
         log::line("a descriptor past 65535, where no file is chosen");
         return Err(Errno(libc::EMFILE));
     }
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-    let pair = pair::acquire(chosen.path(), chosen.identity, writes)?;
-    enter(fd, Arc::new(Description::new(Ok(pair), flags, 0)), flags & libc::O_CLOEXEC == 0);
-    Ok(true)
+    let of = Description::new(Ok(chosen.acquire(writes)?), flags, 0);
+    enter(fd, Arc::new(of), flags & libc::O_CLOEXEC == 0);
+    Ok(())
 }
 
-/// Enters a descriptor with its description. At an exec the kernel closes it, unless `process`
-/// decides otherwise.
+/// Enters a descriptor with its description, and ends the use of the one that was there. At an exec
+/// the kernel closes the descriptor, unless `process` decides otherwise.
 pub(super) fn enter(fd: c_int, of: Arc<Description>, is_kept: bool) {
     // SAFETY: the call has no pointers.
     unsafe { real::fcntl64(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize) };
-    drop(table::put(fd, of, is_kept));
+    let before = table::put(fd, of, is_kept);
     streams::follow(fd);
+    let _logged = Description::leave(before);
 }
 
 /// Moves a descriptor of the library to high numbers, so that the program gets those it expects.
@@ -98,26 +124,13 @@ pub(super) fn hide(fd: c_int) -> c_int {
     }
 }
 
-/// The file that glibc has opened by itself, or an error in its place.
-fn adopted(fd: c_int, flags: c_int) -> c_int {
-    if fd < 0 || inside::is_inside() || !settings::is_on() {
-        return fd;
-    }
-    match super::caught(|| adopt(fd, flags)) {
-        Ok(_) => fd,
-        Err(errno) => {
-            // SAFETY: the descriptor that the caller has got.
-            unsafe { real::close(fd) };
-            super::failed(errno)
-        }
-    }
-}
-
 const CREATES: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
 
 hook! {
     fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(AT_FDCWD, path, flags, mode) }
     fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(AT_FDCWD, path, flags, mode) }
+    fn __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(AT_FDCWD, path, flags, mode) }
+    fn __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(AT_FDCWD, path, flags, mode) }
     fn __open_2(path: *const c_char, flags: c_int) -> c_int { open_at(AT_FDCWD, path, flags, 0) }
     fn __open64_2(path: *const c_char, flags: c_int) -> c_int { open_at(AT_FDCWD, path, flags, 0) }
     fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int { open_at(dir, path, flags, mode) }
@@ -144,5 +157,8 @@ unsafe fn temporary(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int
     process::prepare();
     // SAFETY: as the caller promises.
     let fd = unsafe { real::mkostemps64(template, suffix, flags) };
-    adopted(fd, flags | libc::O_RDWR)
+    if inside::is_inside() || !settings::is_on() {
+        return fd;
+    }
+    adopted(fd, flags | libc::O_RDWR, false)
 }

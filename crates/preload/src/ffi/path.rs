@@ -4,28 +4,23 @@
 
 use super::{errno, real};
 use crate::errno::{Errno, Result};
-use crate::pair::Identity;
+use crate::pair::{Identity, Pair};
+use crate::table::{self, Found};
 use crate::{inside, pair, settings};
 use libc::{c_char, c_int};
 use std::ffi::{CStr, OsStr};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A path of the kernel.
 pub(super) type Buffer = [u8; libc::PATH_MAX as usize];
 
 /// Returns the path of a descriptor, absolute and without links.
 pub(super) fn of(fd: c_int, buffer: &mut Buffer) -> Option<&[u8]> {
-    let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = 14;
-    let mut unit = 1_000_000_000;
-    while unit > 0 {
-        if fd >= unit || unit == 1 {
-            name[digits] = b'0' + (fd / unit % 10) as u8;
-            digits += 1;
-        }
-        unit /= 10;
-    }
+    let mut name = [0; 32];
+    write!(&mut name[..31], "/proc/self/fd/{fd}").ok()?;
     // SAFETY: a name with a zero byte, and a buffer with its length.
     let len =
         unsafe { libc::readlink(name.as_ptr().cast(), buffer.as_mut_ptr().cast(), buffer.len()) };
@@ -71,27 +66,71 @@ pub(super) fn identity(found: &libc::stat) -> Identity {
     (found.st_dev, found.st_ino)
 }
 
-/// Returns the identity of a regular file, or `None` for anything else.
-pub(super) fn regular(fd: c_int) -> Option<Identity> {
+/// Returns the metadata of a descriptor of a regular file, or `None` for anything else.
+pub(super) fn regular(fd: c_int) -> Option<libc::stat> {
     let found = stat(fd, c"", libc::AT_EMPTY_PATH)?;
-    (found.st_mode & libc::S_IFMT == libc::S_IFREG).then(|| identity(&found))
+    (found.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(found)
 }
 
-/// A chosen file that a path names.
+/// Returns `true` if the kernel's descriptor is still that of a chosen file while a thread closes
+/// it. Else the kernel has closed it, and another thread may have got the number.
+#[cold]
+pub(super) fn is_still(fd: c_int) -> bool {
+    chosen_fd(fd).is_some()
+}
+
+/// Returns `true` if a call on the descriptor may not go on to libc.
+#[inline]
+pub(super) fn is_chosen(fd: c_int) -> bool {
+    match table::find(fd) {
+        Found::Libcs => false,
+        Found::Chosen(_) => true,
+        Found::Closing => is_still(fd),
+    }
+}
+
+/// A chosen file that a path or a descriptor names.
 pub(super) struct Chosen {
     buffer: Buffer,
     len: usize,
+    fd: c_int,
+    /// The descriptor is closed with this value.
+    is_own: bool,
     pub identity: Identity,
 }
 
+impl Drop for Chosen {
+    fn drop(&mut self) {
+        if self.is_own {
+            let before = errno();
+            // SAFETY: the descriptor is this value's own.
+            unsafe { real::close(self.fd) };
+            super::set_errno(before);
+        }
+    }
+}
+
 impl Chosen {
-    pub fn path(&self) -> &Path {
+    fn path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.buffer[..self.len]))
     }
 
+    /// Opens the file, or joins its users.
+    pub fn acquire(&self, writes: bool) -> Result<Arc<Pair>> {
+        pair::acquire(self.fd, self.identity, writes)
+    }
+
     /// Recovers the file if a crash has left a companion beside it, and closes it. A file that is
-    /// open, here or in another process, stays as it is.
-    pub fn settle(&self) -> Result<()> {
+    /// open here stays as it is. So does one that another process has open, unless it `leaves` its
+    /// folder: then the companions must not stay behind.
+    pub fn settle(&self, leaves: impl Fn() -> bool) -> Result<()> {
+        match self.recover() {
+            Err(Errno(libc::EBUSY)) if !leaves() => Ok(()),
+            settled => settled,
+        }
+    }
+
+    fn recover(&self) -> Result<()> {
         if pair::is_open(self.identity) {
             return Ok(());
         }
@@ -100,10 +139,7 @@ impl Chosen {
         if !companion.exists() {
             return Ok(());
         }
-        match pair::settle(self.path()) {
-            Err(Errno(libc::EBUSY)) => Ok(()),
-            settled => settled,
-        }
+        self.acquire(true)?.release()
     }
 }
 
@@ -119,22 +155,102 @@ pub(super) unsafe fn chosen(dir: c_int, path: *const c_char, flags: c_int) -> Op
     // SAFETY: as the caller promises. The descriptor is closed below.
     let fd = unsafe { real::openat(dir, path, libc::O_PATH | libc::O_CLOEXEC | flags, 0) };
     let found = (fd >= 0).then(|| chosen_fd(fd)).flatten();
+    let found = match found {
+        Some(mut chosen) => {
+            chosen.is_own = true;
+            Some(chosen)
+        }
+        None => {
+            if fd >= 0 {
+                // SAFETY: the descriptor of above.
+                unsafe { real::close(fd) };
+            }
+            None
+        }
+    };
+    super::set_errno(before);
+    found
+}
+
+/// Returns the chosen file of a descriptor, if it is one. A file that this process has open in the
+/// engine is chosen by any of its names, and without a name, too.
+pub(super) fn chosen_fd(fd: c_int) -> Option<Chosen> {
+    let mut buffer = [0; libc::PATH_MAX as usize];
+    let len = of(fd, &mut buffer)?.len();
+    let is_described = settings::is_chosen(&buffer[..len]);
+    if !is_described && !pair::are_open() {
+        return None;
+    }
+    let found = regular(fd)?;
+    let identity = identity(&found);
+    // A file without a name needs no recovery: it ends with its descriptors.
+    let is_chosen = is_described && found.st_nlink > 0 || pair::is_open(identity);
+    is_chosen.then_some(Chosen { buffer, len, fd, is_own: false, identity })
+}
+
+/// Returns the folder part of a path, relative to a folder, and the last name.
+fn split(path: &CStr) -> (&[u8], &[u8]) {
+    let bytes = path.to_bytes();
+    let cut = bytes.iter().rposition(|&c| c == b'/').map_or(0, |slash| slash + 1);
+    bytes.split_at(cut)
+}
+
+/// Calls `body` with a descriptor of the folder of a path.
+fn in_folder<R>(dir: c_int, path: &CStr, body: impl FnOnce(c_int) -> Option<R>) -> Option<R> {
+    let mut name = [0; libc::PATH_MAX as usize];
+    let folder = match split(path).0 {
+        b"" => b".",
+        folder => folder,
+    };
+    name.get_mut(..folder.len())?.copy_from_slice(folder);
+    let before = errno();
+    // SAFETY: a name with a zero byte. The descriptor is closed below.
+    let fd = unsafe { real::openat(dir, name.as_ptr().cast(), libc::O_PATH | libc::O_CLOEXEC, 0) };
+    let told = (fd >= 0).then(|| body(fd)).flatten();
     if fd >= 0 {
         // SAFETY: the descriptor of above.
         unsafe { real::close(fd) };
     }
     super::set_errno(before);
-    found
+    told
 }
 
-/// Returns the chosen file of a descriptor, if it is one.
-pub(super) fn chosen_fd(fd: c_int) -> Option<Chosen> {
-    let mut buffer = [0; libc::PATH_MAX as usize];
-    let len = of(fd, &mut buffer)?.len();
-    if !settings::is_chosen(&buffer[..len]) {
-        return None;
+/// Returns the identity of the folder of a path.
+///
+/// # Safety
+/// `path` is a text with its zero byte.
+pub(super) unsafe fn folder(dir: c_int, path: *const c_char) -> Option<Identity> {
+    // SAFETY: as the caller promises.
+    in_folder(dir, unsafe { CStr::from_ptr(path) }, |fd| {
+        stat(fd, c"", libc::AT_EMPTY_PATH).map(|found| identity(&found))
+    })
+}
+
+/// Returns `true` if a path names a chosen file, or would name one if that file were there.
+///
+/// # Safety
+/// `path` is a text with its zero byte.
+pub(super) unsafe fn would_be_chosen(path: *const c_char) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let name = CStr::from_ptr(path);
+        if chosen(libc::AT_FDCWD, path, 0).is_some() {
+            return true;
+        }
+        if stat(libc::AT_FDCWD, name, 0).is_some() {
+            return false;
+        }
+        let described = in_folder(libc::AT_FDCWD, name, |fd| {
+            let mut buffer = [0; libc::PATH_MAX as usize];
+            let len = of(fd, &mut buffer)?.len();
+            let last = split(name).1;
+            let to = buffer.get_mut(len..len + 1 + last.len())?;
+            to[0] = b'/';
+            to[1..].copy_from_slice(last);
+            Some(settings::is_chosen(&buffer[..len + 1 + last.len()]))
+        });
+        described.unwrap_or(false)
     }
-    regular(fd).map(|identity| Chosen { buffer, len, identity })
 }
 
 /// Returns `true` if the last name of a path may be that of a chosen file.

@@ -6,15 +6,17 @@
 //!   descriptors that stay open. The same holds for `vfork`, which is a `fork` here.
 //! - At the end, each file is closed.
 
-use super::{open, path, real};
+use super::{open, path, real, streams};
 use crate::description::Description;
 use crate::{log, pair, settings, table};
-use libc::{c_char, c_int};
+use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 /// The process that the table describes. A child of `vfork` is another one with the same memory.
+/// Relaxed, as `IS_LOADED`: both change while the process has one thread.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 static IS_LOADED: AtomicBool = AtomicBool::new(false);
 
@@ -66,6 +68,8 @@ extern "C" fn load() {
     unsafe {
         OWNER.store(libc::getpid(), Ordering::Relaxed);
         libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));
+        // The first handler runs last.
+        __cxa_at_quick_exit(end_quickly, null_mut());
     }
     if let Some(fault) = settings::fault() {
         let line = format!("atomic-mmap: {fault}; the program is not started\n");
@@ -76,10 +80,16 @@ extern "C" fn load() {
         }
     }
     IS_LOADED.store(true, Ordering::Relaxed);
-    let _logged = super::caught(|| {
+    super::quietly(|| {
         adopt_inherited();
-        Ok(())
     });
+}
+
+/// `quick_exit` calls this. It leaves streams as they are, and calls no `_exit` that is exported.
+extern "C" fn end_quickly(_: *mut c_void) {
+    if !is_vfork_child() {
+        close_all();
+    }
 }
 
 extern "C" fn before_fork() {
@@ -100,15 +110,16 @@ extern "C" fn end() {
     if !is_loaded() || is_vfork_child() {
         return;
     }
-    // glibc writes out its streams after this function. SAFETY: NULL means all streams.
-    unsafe { libc::fflush(std::ptr::null_mut()) };
+    // glibc writes out its own streams after this function.
+    streams::flush_all();
     close_all();
 }
 
 fn close_all() {
-    let _logged = super::caught(|| {
+    super::quietly(|| {
         pair::close_all();
-        Ok(())
+        // A shell that has started this program goes on where it has ended.
+        hand_over_all();
     });
 }
 
@@ -127,11 +138,17 @@ fn adopt_inherited() {
         // SAFETY: the calls have no pointers.
         let (flags, offset) =
             unsafe { (real::fcntl64(fd, libc::F_GETFL, 0), real::lseek64(fd, 0, libc::SEEK_CUR)) };
-        if flags & libc::O_PATH != 0 || fd as usize >= table::LIMIT {
+        if flags & libc::O_PATH != 0 {
+            continue;
+        }
+        if fd as usize >= table::LIMIT {
+            log::line(&format!("descriptor {fd} was inherited, is past 65535, and is closed"));
+            // SAFETY: the call has no pointers.
+            unsafe { real::close(fd) };
             continue;
         }
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
-        let opened = pair::acquire(chosen.path(), chosen.identity, writes);
+        let opened = chosen.acquire(writes);
         if opened.is_err() {
             log::line(&format!("descriptor {fd} was inherited, and its calls fail"));
         }
@@ -176,18 +193,13 @@ fn replaced(exec: impl FnOnce() -> c_int) -> c_int {
         return exec();
     }
     let body = || {
-        pair::rest_all();
+        pair::rest_all(false);
         let handed: Vec<c_int> = all().filter(|fd| table::is_kept(*fd)).collect();
         for &fd in &handed {
-            let Some(offset) = table::share(fd).and_then(|of| of.offset_for_exec()) else {
-                continue;
-            };
-            // The offset of the kernel is how the new program learns the offset.
-            // SAFETY: the calls have no pointers.
-            unsafe {
-                real::lseek64(fd, offset as i64, libc::SEEK_SET);
-                real::fcntl64(fd, libc::F_SETFD, 0);
-            }
+            let Some(of) = table::share(fd).filter(|of| of.is_plain()) else { continue };
+            hand_over(fd, &of);
+            // SAFETY: the call has no pointers.
+            unsafe { real::fcntl64(fd, libc::F_SETFD, 0) };
         }
         let result = (exec(), super::errno());
         for &fd in &handed {
@@ -205,12 +217,31 @@ fn replaced(exec: impl FnOnce() -> c_int) -> c_int {
     }
 }
 
+/// Gives the kernel the offset of a descriptor, so that other processes that have it find the
+/// offset.
+pub(super) fn hand_over(fd: c_int, of: &Description) {
+    // SAFETY: the call has no pointers.
+    of.hand_over(|offset| unsafe {
+        real::lseek64(fd, offset as i64, libc::SEEK_SET);
+    });
+}
+
+/// Gives the kernel the offsets of this process. Those of its parent are not its own to give.
+fn hand_over_all() {
+    for fd in all() {
+        if let Some(of) = table::share(fd).filter(|of| !of.is_inherited()) {
+            hand_over(fd, &of);
+        }
+    }
+}
+
 /// Returns the descriptors of the table.
 fn all() -> impl Iterator<Item = c_int> {
     std::iter::successors(table::next(0), |fd| table::next(fd + 1))
 }
 
 unsafe extern "C" {
+    fn __cxa_at_quick_exit(handler: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
     static environ: *const *const c_char;
 }
 
@@ -219,14 +250,15 @@ hook! {
     // is plain during the child's exec, and the parent opens it again when it uses it again. A
     // child that shares the memory of its parent could do neither.
     fn vfork() -> libc::pid_t {
-        if is_loaded() && !is_vfork_child() && all().any(table::is_kept) {
-            let _logged = super::caught(|| {
-                pair::rest_all();
-                Ok(())
+        if is_loaded() && !is_vfork_child() {
+            super::quietly(|| {
+                pair::rest_all(true);
+                hand_over_all();
             });
         }
         libc::fork()
     }
+    fn __vfork() -> libc::pid_t { vfork() }
     fn execve(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int {
         replaced(|| real::execve(path, args, env))
     }
@@ -241,6 +273,9 @@ hook! {
     }
     fn fexecve(fd: c_int, args: *const *const c_char, env: *const *const c_char) -> c_int {
         replaced(|| real::fexecve(fd, args, env))
+    }
+    fn execveat(dir: c_int, path: *const c_char, args: *const *const c_char, env: *const *const c_char, flags: c_int) -> c_int {
+        replaced(|| real::execveat(dir, path, args, env, flags))
     }
 }
 

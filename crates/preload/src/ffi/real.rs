@@ -22,6 +22,7 @@ impl Next {
 
     #[inline]
     fn get(&self, name: &CStr) -> *mut c_void {
+        // Relaxed, also in `find`: each thread finds the same address, and it tells of no memory.
         let known = self.0.load(Ordering::Relaxed);
         if known.is_null() { self.find(name) } else { known }
     }
@@ -100,10 +101,12 @@ real! {
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;
     fn statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int;
     fn renameat2(dir: c_int, path: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int;
+    fn linkat(dir: c_int, path: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int;
     fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
     fn execve(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int;
     fn execvpe(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int;
     fn fexecve(fd: c_int, args: *const *const c_char, env: *const *const c_char) -> c_int;
+    fn execveat(dir: c_int, path: *const c_char, args: *const *const c_char, env: *const *const c_char, flags: c_int) -> c_int;
     fn _exit(code: c_int) -> c_int;
     fn fopen64(name: *const c_char, mode: *const c_char) -> *mut FILE;
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;

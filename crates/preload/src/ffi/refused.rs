@@ -1,10 +1,10 @@
 //! Calls that would reach the home file past its pair. Each fails with an error after which
 //! programs take another way: `read` and `write`.
 
-use super::{data, durable, failed, real};
+use super::{data, descriptors, durable, failed, metadata, open, path, real, requests};
 use crate::errno::{Errno, Result};
-use crate::{log, settings, table};
-use libc::{c_int, c_long, c_uint, c_void, off_t, size_t, ssize_t};
+use crate::{inside, log, settings, table};
+use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t, off_t, size_t, ssize_t};
 
 fn refuse<R: From<i8>>(call: &str, errno: c_int) -> R {
     log::line(&format!("{call} is refused: errno {errno}"));
@@ -13,7 +13,7 @@ fn refuse<R: From<i8>>(call: &str, errno: c_int) -> R {
 
 hook! {
     fn copy_file_range(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t {
-        if table::is_chosen(from) || table::is_chosen(to) {
+        if path::is_chosen(from) || path::is_chosen(to) {
             return refuse("copy_file_range", libc::EXDEV);
         }
         real::copy_file_range(from, from_at, to, to_at, len, flags)
@@ -21,7 +21,7 @@ hook! {
     fn sendfile(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t { send(to, from, at, len) }
     fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t { send(to, from, at, len) }
     fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t {
-        if table::is_chosen(from) || table::is_chosen(to) {
+        if path::is_chosen(from) || path::is_chosen(to) {
             return refuse("splice", libc::EINVAL);
         }
         real::splice(from, from_at, to, to_at, len, flags)
@@ -29,14 +29,34 @@ hook! {
     fn mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void { map(at, len, access, flags, fd, offset) }
     fn mmap64(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void { map(at, len, access, flags, fd, offset) }
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-        if number == libc::SYS_io_uring_setup && settings::is_on() {
-            return refuse("io_uring_setup", libc::ENOSYS);
-        }
-        if matches!(number, libc::SYS_futex | libc::SYS_newfstatat) || !table::is_chosen(a as c_int) {
+        if !settings::is_on() || inside::is_inside() {
             return real::syscall(number, a, b, c, d, e, f);
         }
-        by_number(number, a as c_int, [b, c, d, e, f])
+        let (fd, path) = (a as c_int, b as *const c_char);
+        match number {
+            libc::SYS_io_uring_setup => refuse("io_uring_setup", libc::ENOSYS),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open => open::open_at(libc::AT_FDCWD, a as *const c_char, b as c_int, c as mode_t).into(),
+            libc::SYS_openat => open::open_at(fd, path, c as c_int, d as mode_t).into(),
+            libc::SYS_close => descriptors::close(fd).into(),
+            libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int).into(),
+            libc::SYS_dup => descriptors::dup(fd).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => descriptors::dup2(fd, b as c_int).into(),
+            libc::SYS_dup3 => descriptors::dup3(fd, b as c_int, c as c_int).into(),
+            libc::SYS_fcntl => descriptors::fcntl(fd, b as c_int, c).into(),
+            libc::SYS_io_submit => told(requests::io_submit(a, b as c_long, c as *const *mut c_void)),
+            libc::SYS_io_getevents => told(requests::io_getevents(a, b as c_long, c as c_long, d as *mut _, e as *mut _)),
+            libc::SYS_io_destroy => told(requests::io_destroy(a)),
+            _ if path::is_chosen(fd) => by_number(number, fd, [b, c, d, e, f]),
+            _ => real::syscall(number, a, b, c, d, e, f),
+        }
     }
+}
+
+/// Returns what `syscall` returns, where a function of libaio returns the number of an error.
+fn told(result: c_int) -> c_long {
+    if result < 0 { failed(Errno(-result)) } else { c_long::from(result) }
 }
 
 /// Sends a file.
@@ -44,7 +64,7 @@ hook! {
 /// # Safety
 /// As for `sendfile`.
 unsafe fn send(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t {
-    if table::is_chosen(from) || table::is_chosen(to) {
+    if path::is_chosen(from) || path::is_chosen(to) {
         return refuse("sendfile", libc::EINVAL);
     }
     // SAFETY: as the caller promises.
@@ -65,6 +85,7 @@ unsafe fn by_number(number: c_long, fd: c_int, [b, c, d, e, f]: [usize; 5]) -> c
             libc::SYS_pread64 => data::pread(fd, b as *mut c_void, c, d as off_t) as c_long,
             libc::SYS_pwrite64 => data::pwrite(fd, b as *const c_void, c, d as off_t) as c_long,
             libc::SYS_lseek => data::lseek(fd, b as off_t, c as c_int),
+            libc::SYS_fstat => metadata::fstat(fd, b as *mut libc::stat).into(),
             libc::SYS_fsync | libc::SYS_fdatasync => c_long::from(durable::fsync(fd)),
             libc::SYS_ftruncate => c_long::from(durable::ftruncate(fd, b as off_t)),
             libc::SYS_fallocate => {
@@ -99,11 +120,13 @@ unsafe fn map(
 ) -> *mut c_void {
     // SAFETY: as the caller promises.
     unsafe {
-        let of = match table::get(fd) {
-            Some(of) if flags & libc::MAP_ANONYMOUS == 0 => of,
-            _ => return real::mmap64(at, len, access, flags, fd, offset),
+        if flags & libc::MAP_ANONYMOUS != 0 || !path::is_chosen(fd) {
+            return real::mmap64(at, len, access, flags, fd, offset);
+        }
+        let Some(of) = table::share(fd) else {
+            let _minus_one: c_int = failed(Errno::BAD_DESCRIPTOR);
+            return libc::MAP_FAILED;
         };
-        let Some(of) = of.as_deref() else { return libc::MAP_FAILED };
         if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
             log::line("a shared mmap is refused: ENODEV");
             let _minus_one: c_int = failed(Errno(libc::ENODEV));

@@ -5,11 +5,12 @@
 
 use super::{data, durable, errno, failed, real};
 use crate::errno::Errno;
-use crate::{log, table};
+use crate::{log, pair, settings, table};
 use libc::{aiocb, c_int, c_long, c_void, iovec, off_t, size_t, ssize_t, timespec};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// glibc's request, with the fields that it keeps for itself.
 #[repr(C)]
@@ -138,9 +139,23 @@ pub struct Event {
     result2: i64,
 }
 
-/// Results by context.
+/// Results by context. Locked inside the gate of `pair`, so that no fork leaves it locked.
 static DONE: Mutex<VecDeque<(usize, Event)>> = Mutex::new(VecDeque::new());
+/// Their number. Relaxed: a thread that waits looks again.
 static DONE_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// How long a thread waits for results of the kernel before it looks at ours.
+const SLICE: Duration = Duration::from_millis(2);
+
+/// Runs `body` with the results.
+fn with_done<R>(body: impl FnOnce(&mut VecDeque<(usize, Event)>) -> R) -> R {
+    pair::unforked(|| {
+        let mut done = DONE.lock();
+        let result = body(&mut done);
+        DONE_COUNT.store(done.len(), Ordering::Relaxed);
+        result
+    })
+}
 
 /// Serves one request, and queues its result.
 unsafe fn run(context: usize, it: &Control) {
@@ -161,10 +176,7 @@ unsafe fn run(context: usize, it: &Control) {
     };
     let result = if result < 0 { -i64::from(errno()) } else { result as i64 };
     let event = Event { data: it.data, request: std::ptr::from_ref(it) as u64, result, result2: 0 };
-    let mut done = DONE.lock();
-    done.push_back((context, event));
-    DONE_COUNT.store(done.len(), Ordering::Relaxed);
-    drop(done);
+    with_done(|done| done.push_back((context, event)));
     const EVENT_FD: u32 = 1;
     if it.event_flags & EVENT_FD != 0 {
         // SAFETY: the call has no pointers.
@@ -177,18 +189,59 @@ unsafe fn collect(context: usize, most: c_long, to: *mut Event) -> c_long {
     if DONE_COUNT.load(Ordering::Relaxed) == 0 {
         return 0;
     }
-    let mut done = DONE.lock();
+    with_done(|done| {
+        let mut count = 0;
+        while count < most
+            && let Some(n) = done.iter().position(|(of, _)| *of == context)
+        {
+            let Some((_, event)) = done.remove(n) else { break };
+            // SAFETY: the caller has room for `most` results.
+            unsafe { to.add(count as usize).write(event) };
+            count += 1;
+        }
+        count
+    })
+}
+
+/// Waits for results, ours and the kernel's.
+///
+/// # Safety
+/// As for `io_getevents`.
+unsafe fn wait_for(
+    context: usize,
+    least: c_long,
+    most: c_long,
+    to: *mut Event,
+    limit: Option<Duration>,
+) -> c_int {
+    let start = Instant::now();
     let mut count = 0;
-    while count < most
-        && let Some(n) = done.iter().position(|(of, _)| *of == context)
-    {
-        let Some((_, event)) = done.remove(n) else { break };
-        // SAFETY: the caller has room for `most` results.
-        unsafe { to.add(count as usize).write(event) };
-        count += 1;
+    loop {
+        // SAFETY: the caller has room for `most` results. The kernel has the rest of the room.
+        let more = unsafe {
+            count += collect(context, most - count, to.add(count as usize));
+            let left = limit.map_or(SLICE, |limit| limit.saturating_sub(start.elapsed()));
+            // With enough results at hand the kernel is only asked.
+            let left = if count >= least { Duration::ZERO } else { left.min(SLICE) };
+            let wait = timespec { tv_sec: 0, tv_nsec: c_long::from(left.subsec_nanos()) };
+            told(real::syscall(
+                libc::SYS_io_getevents,
+                context,
+                (least - count).max(0) as usize,
+                (most - count) as usize,
+                to.add(count as usize) as usize,
+                &raw const wait as usize,
+                0,
+            ))
+        };
+        if more < 0 {
+            return if count > 0 { count as c_int } else { more };
+        }
+        count += c_long::from(more);
+        if count >= least || limit.is_some_and(|limit| start.elapsed() >= limit) {
+            return count as c_int;
+        }
     }
-    DONE_COUNT.store(done.len(), Ordering::Relaxed);
-    count
 }
 
 /// Returns what a function of libaio returns: a count, or a negative number of an error.
@@ -198,6 +251,9 @@ fn told(result: c_long) -> c_int {
 
 hook! {
     fn io_submit(context: usize, count: c_long, all: *const *mut c_void) -> c_int {
+        if !settings::is_on() {
+            return told(real::syscall(libc::SYS_io_submit, context, count as usize, all as usize, 0, 0, 0));
+        }
         for n in 0..usize::try_from(count).unwrap_or(0) {
             let it = (*all.add(n)).cast::<Control>();
             let result = if table::is_chosen((*it).fildes as c_int) {
@@ -213,15 +269,21 @@ hook! {
         count as c_int
     }
     fn io_getevents(context: usize, least: c_long, most: c_long, to: *mut Event, wait: *mut timespec) -> c_int {
-        let done = collect(context, most, to);
-        if done == most {
-            return done as c_int;
+        if !settings::is_on() {
+            return told(real::syscall(libc::SYS_io_getevents, context, least as usize, most as usize, to as usize, wait as usize, 0));
         }
-        let (least, most) = ((least - done).max(0), most - done);
-        let (rest, none) = (to.add(done as usize) as usize, timespec { tv_sec: 0, tv_nsec: 0 });
-        // With results at hand and none wanted besides, the kernel is only asked.
-        let wait = if least == 0 { &raw const none } else { wait.cast_const() };
-        let more = told(real::syscall(libc::SYS_io_getevents, context, least as usize, most as usize, rest, wait as usize, 0));
-        if more < 0 && done > 0 { done as c_int } else { more + if more < 0 { 0 } else { done as c_int } }
+        let limit = wait.as_ref().map(|wait| (u64::try_from(wait.tv_sec), u32::try_from(wait.tv_nsec)));
+        let limit = match limit {
+            None => None,
+            Some((Ok(seconds), Ok(part @ ..1_000_000_000))) => Some(Duration::new(seconds, part)),
+            Some(_) => return -libc::EINVAL,
+        };
+        wait_for(context, least, most, to, limit)
+    }
+    fn io_destroy(context: usize) -> c_int {
+        if settings::is_on() {
+            with_done(|done| done.retain(|(of, _)| *of != context));
+        }
+        told(real::syscall(libc::SYS_io_destroy, context, 0, 0, 0, 0, 0))
     }
 }

@@ -1,19 +1,25 @@
 //! `tests/calls.c` with and without the preload: the calls do what the kernel does.
 
-use crate::common::Scratch;
-use std::path::Path;
+use crate::common::{Scratch, has};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Builds a program of `tests`.
+fn build(scratch: &Scratch, source: &str, flags: &[&str]) -> PathBuf {
+    let program = scratch.path("program");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let built =
+        Command::new("cc").arg("-pthread").args(flags).arg(source).arg("-o").arg(&program).status();
+    assert!(built.expect("a C compiler").success());
+    program
+}
 
 #[test]
 fn calls_do_what_the_kernel_does_and_refusals_have_their_numbers() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calls.c");
     // Both sets of names, `open` and `open64`, and those that check buffers.
     for flags in [&["-O0"][..], &["-O2", "-D_FILE_OFFSET_BITS=64", "-D_FORTIFY_SOURCE=2"]] {
         for scratch in [Scratch::new(), Scratch::on_disk()] {
-            let program = scratch.path("calls");
-            let built =
-                Command::new("cc").args(flags).arg(&source).arg("-o").arg(&program).status();
-            assert!(built.expect("a C compiler").success());
+            let program = build(&scratch, "calls.c", flags);
             let plain = Command::new(&program).arg(scratch.folder()).status();
             assert!(plain.expect("run").success(), "without the preload");
             std::fs::remove_file(scratch.path("x.dat")).expect("remove");
@@ -35,6 +41,34 @@ fn calls_do_what_the_kernel_does_and_refusals_have_their_numbers() {
 }
 
 #[test]
+fn calls_on_files_of_any_name_do_what_the_kernel_does() {
+    let scratch = Scratch::new();
+    let program = build(&scratch, "calls.c", &["-O0"]);
+    let plain = Command::new(&program).arg(scratch.folder()).arg("any").status();
+    assert!(plain.expect("run").success(), "without the preload");
+    let mut command = scratch.command(&program);
+    command.arg(scratch.folder()).args(["yes", "any"]);
+    let output = command.env("ATOMIC_MMAP_FILES", scratch.path("**")).output().expect("run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn threads_and_processes_are_in_no_others_way() {
+    let scratch = Scratch::new();
+    let program = build(&scratch, "races.c", &["-O1"]);
+    let plain = Command::new(&program).arg(scratch.folder()).status();
+    assert!(plain.expect("run").success(), "without the preload");
+    scratch.run(program.to_str().expect("text"), &[scratch.folder().as_ref()]);
+    assert_eq!(scratch.companions(), [""; 0]);
+    if has("strace") {
+        // The kernel's closes are slow, so that calls come between.
+        let mut traced = scratch.traced(&["-o", "/dev/null", "-e", "inject=close:delay_enter=500"]);
+        let output = traced.arg(program).arg(scratch.folder()).arg("closes").output().expect("run");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn without_the_variable_nothing_is_intercepted() {
     let scratch = Scratch::new();
     let mut command = scratch.command("sh");
@@ -47,7 +81,11 @@ fn without_the_variable_nothing_is_intercepted() {
 #[test]
 fn wrong_settings_keep_a_program_from_starting() {
     let scratch = Scratch::new();
-    for (name, value) in [("ATOMIC_MMAP_FILES", "x.dat"), ("ATOMIC_MMAP_DURABILITY", "sync")] {
+    for (name, value) in [
+        ("ATOMIC_MMAP_FILES", "x.dat"),
+        ("ATOMIC_MMAP_DURABILITY", "sync"),
+        ("ATOMIC_MMAP_MEDIUM", "disk"),
+    ] {
         let output = scratch.command("true").env(name, value).output().expect("run");
         assert_eq!(output.status.code(), Some(127), "{name}={value}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(name));

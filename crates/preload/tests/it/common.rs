@@ -48,6 +48,17 @@ impl Scratch {
         command
     }
 
+    /// Returns a command of `strace` for a program that runs under the preload.
+    pub fn traced(&self, args: &[&str]) -> Command {
+        let mut traced = Command::new("strace");
+        traced.arg("-f").args(args);
+        for (name, value) in self.command("").get_envs() {
+            let value = value.expect("a value").to_string_lossy();
+            traced.args(["-E", &format!("{}={value}", name.to_string_lossy())]);
+        }
+        traced
+    }
+
     /// Runs a program under the preload. It must succeed.
     pub fn run(&self, program: &str, args: &[&OsStr]) -> Output {
         let output = self.command(program).args(args).output();
