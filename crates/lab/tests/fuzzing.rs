@@ -93,22 +93,22 @@ fn journals_are_decoded() {
 
 #[test]
 fn any_bytes_are_opened_or_refused() {
-    hold("open_bytes", 2000);
+    hold("open_bytes", 500);
 }
 
 #[test]
 fn changed_crash_images_are_opened_or_refused() {
-    hold("open_mutated", 1000);
+    hold("open_mutated", 250);
 }
 
 #[test]
 fn files_that_do_not_go_together_are_told_apart() {
-    hold("mismatch", 500);
+    hold("mismatch", 150);
 }
 
 #[test]
 fn files_hold_what_was_written_to_them() {
-    hold("operations", 500);
+    hold("operations", 150);
 }
 
 #[test]
