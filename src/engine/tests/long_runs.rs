@@ -28,10 +28,13 @@ fn file(folder: &Path) -> Option<(AtomicMappedFile, Recorder)> {
     Some((file, recorder))
 }
 
-/// Returns the file, offset and length of each write call since the last look.
+/// Returns the file, offset and length of each write call since the last look. Without a call that
+/// reserves storage, writes of zeroes reserve it: these are left out.
 fn calls(recorder: &Recorder) -> Vec<(FileId, u64, usize)> {
     let told = recorder.take().into_iter().filter_map(|event| match event.what {
-        What::Write { file, offset, bytes } => Some((file, offset, bytes.len())),
+        What::Write { file, offset, bytes } if bytes.iter().any(|byte| *byte != 0) => {
+            Some((file, offset, bytes.len()))
+        }
         _ => None,
     });
     told.collect()
