@@ -4,6 +4,8 @@ mod aligned;
 mod cuts;
 mod deploy;
 mod direct;
+#[cfg(all(feature = "recorder", feature = "tracing"))]
+mod events;
 mod fixture;
 mod gather;
 mod length;
