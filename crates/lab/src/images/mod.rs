@@ -335,16 +335,27 @@ fn play(job: &Job, device: u64, second: &Second) -> Result<(Vec<Moment>, Vec<Ran
     Ok((player.finish(), ranges))
 }
 
-fn check(job: &Job, device: u64, second: &Second, explorer: &mut Explorer, totals: &Totals) {
+/// Explores the moments of one sequence while `goes_on` says so. A sequence that was cut off does
+/// not count.
+fn check(
+    job: &Job,
+    (device, second): (u64, &Second),
+    explorer: &mut Explorer,
+    totals: &Totals,
+    goes_on: impl Fn() -> bool,
+) {
+    let mut is_whole = true;
     let on = if job.is_page_cache { "page cache" } else { "memory" };
     let name = format!("{on} {:?} {:?}", job.model, job.kinds);
     match play(job, device, second) {
         Ok((moments, ranges)) => {
             for (n, moment) in moments.iter().enumerate() {
-                if !totals.stop.load(Ordering::Relaxed) {
-                    let name = format!("{name}, moment {n} of {}", moments.len());
-                    explorer.explore(moment, &ranges, job.depth, &name);
+                if totals.stop.load(Ordering::Relaxed) || !goes_on() {
+                    is_whole = false;
+                    break;
                 }
+                let name = format!("{name}, moment {n} of {}", moments.len());
+                explorer.explore(moment, &ranges, job.depth, &name);
             }
         }
         Err(problem) => explorer.violations.push(format!("{name}: {problem}")),
@@ -353,7 +364,7 @@ fn check(job: &Job, device: u64, second: &Second, explorer: &mut Explorer, total
         explorer.violations.extend(shortest(job, device, second));
     }
     totals.add(explorer);
-    totals.sequences.fetch_add(1, Ordering::Relaxed);
+    totals.sequences.fetch_add(is_whole.into(), Ordering::Relaxed);
 }
 
 /// Returns the violation of the shortest sequence: none of its operations can be left out.
@@ -399,7 +410,7 @@ impl Totals {
 }
 
 /// Runs jobs on all processors until they are done, time is up or a violation was found. The first
-/// `needed` jobs always run.
+/// `needed` jobs always run to their end. Others end with the moment at which time is up.
 ///
 /// After the jobs, runs random sequences while there are fewer recoveries than `wanted`.
 fn check_all(
@@ -421,15 +432,17 @@ fn check_all(
                 let mut explorer = Explorer::default();
                 while !totals.stop.load(Ordering::Relaxed) {
                     let n = next.fetch_add(1, Ordering::Relaxed) as usize;
-                    if n >= needed && is_over() {
+                    let goes_on = || n < needed || !is_over();
+                    if !goes_on() {
                         break;
                     }
+                    let machine = (device, &second);
                     let so_far = totals.recoveries.load(Ordering::Relaxed);
                     match jobs.get(n) {
-                        Some(job) => check(job, device, &second, &mut explorer, totals),
+                        Some(job) => check(job, machine, &mut explorer, totals, goes_on),
                         None if so_far < wanted => {
                             let job = long(settings, n - jobs.len());
-                            check(&job, device, &second, &mut explorer, totals);
+                            check(&job, machine, &mut explorer, totals, goes_on);
                         }
                         None => break,
                     }
