@@ -10,6 +10,7 @@
 //! | `table` | what each descriptor of the process is |
 //! | `description` | an open file description: access, offset, reads and writes |
 //! | `pair` | the open files that descriptions share |
+//! | `regions` | shared writable mappings, and the publication of what programs change there |
 //! | `settings`, `pattern` | the environment variables; the patterns in them |
 //! | `inside`, `log`, `errno` | the guard against own calls, the log, the numbers of errors |
 //!
@@ -34,5 +35,6 @@ mod inside;
 mod log;
 mod pair;
 mod pattern;
+mod regions;
 mod settings;
 mod table;
