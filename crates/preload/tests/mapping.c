@@ -196,22 +196,41 @@ static void *count(void *unused) {
     return NULL;
 }
 
-// No store is lost that a thread makes while another one publishes.
+// Maps the page behind the counters again and again, and counts there.
+static void *count_anew(void *unused) {
+    (void)unused;
+    int fd = open(name, O_RDWR);
+    for (int round = 0; round < 200; round++) {
+        char *m = map(fd, 1, COUNTERS);
+        ++*(long *)m;
+        HOLDS(munmap(m, page) == 0);
+    }
+    HOLDS(close(fd) == 0);
+    return NULL;
+}
+
+// No store is lost that a thread makes while others publish, map and fork.
 static void threads(void) {
-    int fd = open(name, O_RDWR | O_CREAT, 0600);
-    HOLDS(ftruncate(fd, COUNTERS * page) == 0);
+    int fd = open(name, O_RDWR | O_CREAT, 0600), status;
+    HOLDS(ftruncate(fd, (COUNTERS + 1) * page) == 0);
     counters = map(fd, COUNTERS, 0);
-    pthread_t thread;
-    HOLDS(pthread_create(&thread, NULL, count, NULL) == 0);
+    pthread_t threads[2];
+    HOLDS(pthread_create(&threads[0], NULL, count, NULL) == 0);
+    HOLDS(pthread_create(&threads[1], NULL, count_anew, NULL) == 0);
     for (int round = 0; round < 200; round++) {
         HOLDS(msync(counters, COUNTERS * page, MS_ASYNC) == 0);
         HOLDS(pwrite(fd, &round, sizeof round, round % COUNTERS * page) == sizeof round);
+        pid_t child = round % 20 ? 0 : fork();
+        if (child == 0 && round % 20 == 0) _exit(munmap(counters, COUNTERS * page));
+        HOLDS(round % 20 || (waitpid(child, &status, 0) == child && status == 0));
     }
+    HOLDS(pthread_join(threads[1], NULL) == 0);
     is_over = 1;
-    HOLDS(pthread_join(thread, NULL) == 0 && msync(counters, COUNTERS * page, MS_SYNC) == 0);
+    HOLDS(pthread_join(threads[0], NULL) == 0 && msync(counters, COUNTERS * page, MS_SYNC) == 0);
     char *bytes = malloc(COUNTERS * page);
     HOLDS(pread(fd, bytes, COUNTERS * page, 0) == (ssize_t)(COUNTERS * page));
     HOLDS(memcmp(bytes, counters, COUNTERS * page) == 0);
+    HOLDS(pread(fd, bytes, 8, COUNTERS * page) == 8 && *(long *)bytes == 200);
     HOLDS(munmap(counters, COUNTERS * page) == 0 && close(fd) == 0 && unlink(name) == 0);
 }
 

@@ -97,6 +97,23 @@ fn a_killed_program_leaves_the_last_publication_or_the_one_in_the_making() {
     }
 }
 
+/// A container may forbid the kernel's tracking.
+#[test]
+fn without_the_kernels_tracking_mappings_are_compared_and_the_log_says_so() {
+    if !has("strace") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let program = build(&scratch, "mapping.c", &["-O1"]);
+    let variable = format!("{VARIABLE}=atomic");
+    let forbidden = "inject=userfaultfd:error=EPERM";
+    let mut traced = scratch.traced(&["-o", "/dev/null", "-E", &variable, "-e", forbidden]);
+    let output = traced.arg(program).arg(scratch.folder()).arg("yes").output().expect("run");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{}", scratch.log());
+    assert!(scratch.log().contains("msync compares whole mappings"), "{}", scratch.log());
+}
+
 /// Random steps on a mapping and on its file, in an unmodified interpreter.
 #[test]
 fn python_maps_and_flushes() {
