@@ -77,6 +77,12 @@ pub(crate) fn common<T: Ord + Copy>(one: &Range<T>, other: &Range<T>) -> Range<T
     one.start.max(other.start)..one.end.min(other.end)
 }
 
+/// Returns the parts of a range that another range leaves over.
+pub(crate) fn outside(range: &Range<usize>, of: &Range<usize>) -> Vec<Range<usize>> {
+    let parts = [range.start..range.end.min(of.start), range.start.max(of.end)..range.end];
+    parts.into_iter().filter(|part| !part.is_empty()).collect()
+}
+
 impl Region {
     /// Returns the range of the file.
     pub fn bytes(&self) -> Range<u64> {
@@ -195,17 +201,14 @@ fn remove(region: &Arc<Region>) {
 /// # Errors
 /// `ENOMEM` if there are too many regions: nothing has changed.
 pub(crate) fn cut(region: &Arc<Region>, addresses: &Range<usize>) -> Result<Vec<Arc<Region>>> {
-    let (all, cut) = (&region.addresses, common(&region.addresses, addresses));
     let mut left = Vec::new();
-    for addresses in [all.start..cut.start, cut.end..all.end] {
-        if !addresses.is_empty() {
-            let part = Arc::new(region.part(addresses));
-            if let Err(errno) = insert(Arc::clone(&part)) {
-                left.iter().for_each(remove);
-                return Err(errno);
-            }
-            left.push(part);
+    for addresses in outside(&region.addresses, addresses) {
+        let part = Arc::new(region.part(addresses));
+        if let Err(errno) = insert(Arc::clone(&part)) {
+            left.iter().for_each(remove);
+            return Err(errno);
         }
+        left.push(part);
     }
     remove(region);
     Ok(left)

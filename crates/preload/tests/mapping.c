@@ -249,17 +249,24 @@ static void errors(void) {
         HOLDS(mprotect(m, page, PROT_READ) == -1 && errno == EACCES);
         HOLDS(madvise(m, page, MADV_REMOVE) == -1 && errno == EINVAL);
         HOLDS(rename(name, other) == -1 && errno == EBUSY);
+        int pipes[2];
+        char byte;
         m[0] = 'p';
+        HOLDS(fsync(fd) == 0 && pipe(pipes) == 0);
         pid_t child = fork();
         if (child == 0) {
+            close(pipes[1]);
+            HOLDS(read(pipes[0], &byte, 1) == 0 && m[1] == 0);
             m[0] = 'c';
             HOLDS(msync(m, page, MS_SYNC) == -1 && errno == EIO);
             HOLDS(mprotect(m, page, PROT_READ) == 0 && munmap(m, page) == 0);
             exit(0);
         }
+        m[1] = 'q'; // the page is the child's, too
+        HOLDS(msync(m, page, MS_SYNC) == 0 && has("pq", 0) && close(pipes[0]) == 0 && close(pipes[1]) == 0);
         int status;
         HOLDS(waitpid(child, &status, 0) == child && status == 0);
-        HOLDS(m[0] == 'p' && munmap(m, page) == 0 && has("p", 0));
+        HOLDS(memcmp(m, "pq", 3) == 0 && munmap(m, page) == 0 && has("pq", 0) && byte_at(2) == 0);
         HOLDS(rename(name, other) == 0 && rename(other, name) == 0);
     }
     HOLDS(close(fd) == 0 && close(reader) == 0 && unlink(name) == 0);

@@ -25,9 +25,15 @@ const KEPT: c_int = libc::MAP_FIXED
     | libc::MAP_LOCKED;
 const WRITABLE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
+const MADV_GUARD_INSTALL: c_int = 102;
 /// Advice that takes the bytes of private memory away, or hides them.
-const DESTROYING: [c_int; 5] =
-    [libc::MADV_FREE, libc::MADV_REMOVE, libc::MADV_WIPEONFORK, libc::MADV_DONTNEED_LOCKED, 102];
+const DESTROYING: [c_int; 5] = [
+    libc::MADV_FREE,
+    libc::MADV_REMOVE,
+    libc::MADV_WIPEONFORK,
+    libc::MADV_DONTNEED_LOCKED,
+    MADV_GUARD_INSTALL,
+];
 
 fn page() -> usize {
     // SAFETY: the call has no pointers.
@@ -92,16 +98,16 @@ impl Memory for Private {
 
     fn take_changed(&self, addresses: &Range<usize>) -> Vec<Range<usize>> {
         let Some(tracker) = &self.tracker else { return vec![addresses.clone()] };
-        let mut left = self.left.lock();
-        let is_within = |pages: &mut Range<usize>| !regions::common(pages, addresses).is_empty();
-        let mut found: Vec<_> = left.extract_if(.., is_within).collect();
-        let end = addresses.end.next_multiple_of(page());
-        if let Err(errno) = tracker.scan(&(addresses.start..end), &mut found) {
-            log::line(&format!(
-                "PAGEMAP_SCAN fails with errno {}: all pages are compared",
-                errno.0
-            ));
-            found = vec![addresses.clone()];
+        let addresses = addresses.start..addresses.end.next_multiple_of(page());
+        let (mut left, mut found) = (self.left.lock(), Vec::new());
+        for pages in std::mem::take(&mut *left) {
+            left.extend(regions::outside(&pages, &addresses));
+            found.push(regions::common(&pages, &addresses));
+        }
+        found.retain(|pages| !pages.is_empty());
+        if let Err(errno) = tracker.scan(&addresses, &mut found) {
+            log::line(&format!("PAGEMAP_SCAN fails with errno {}: pages are compared", errno.0));
+            found = vec![addresses];
         }
         found.sort_by_key(|pages| pages.start);
         found
