@@ -19,7 +19,8 @@
 //! 2. A descriptor that is not chosen costs one load. Its calls take no lock and allocate nothing.
 //! 3. A write call is one operation of the file.
 //! 4. No panic leaves the library: it becomes `EIO`.
-//! 5. A call that cannot keep the promise fails with an error, and never goes on to the home file.
+//! 5. A publication of a shared mapping is one operation of the file.
+//! 6. A call that cannot keep the promise fails with an error, and never goes on to the home file.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(dead_code, reason = "without `ffi` most calls have no caller"))]
 

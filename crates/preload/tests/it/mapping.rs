@@ -174,6 +174,34 @@ assert open(path, 'rb').read()[0] == memory[0] ^ 1
     }
 }
 
+/// With a limit on the lengths of files (`ulimit -f`) the engine asks for that of its own files.
+#[test]
+fn a_limit_on_the_lengths_of_files_does_not_block_an_msync() {
+    if !has("/usr/bin/python3") {
+        return;
+    }
+    let program = "
+import mmap, os, resource, signal, sys
+signal.alarm(200) # a deadlock ends the program
+fd, size = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT), 4 << 20
+os.ftruncate(fd, size)
+m = mmap.mmap(fd, size)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+for byte in b'123':
+    m[3 << 20] = byte
+    m.flush()
+    assert os.pread(fd, 1, 3 << 20) == bytes([byte])
+";
+    for scratch in [Scratch::new(), Scratch::on_disk()] {
+        let mut python = scratch.command("/usr/bin/python3");
+        python.args(["-c", program]).arg(scratch.path("x.dat")).env(VARIABLE, WAYS[0]);
+        let output = python.output().expect("run");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}\n{}", scratch.log());
+        assert_eq!(scratch.companions(), [""; 0]);
+    }
+}
+
 #[test]
 fn fio_verifies_what_it_has_written_by_a_mapping() {
     if !has("fio") {
