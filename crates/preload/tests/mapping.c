@@ -69,14 +69,17 @@ static void publications(void) {
     HOLDS(fdatasync(fd) == 0 && has("O", 0));
     m[1] = 'N';
     HOLDS(syscall(SYS_msync, m, page, MS_SYNC) == 0 && has("ON", 0));
+    char *n = (char *)syscall(SYS_mmap, NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    n[1] = 'n';
+    HOLDS(m[1] == 'n' && (!preloaded || has("N", 1)) && munmap(n, 4 * page) == 0 && has("n", 1));
     HOLDS(msync(m + 1, page, MS_SYNC) == -1 && errno == EINVAL);
     HOLDS(msync(m, page, MS_SYNC | MS_ASYNC) == -1 && errno == EINVAL);
     HOLDS(munmap(m + 1, page) == -1 && errno == EINVAL && munmap(m, 0) == -1 && errno == EINVAL);
     HOLDS(munmap(m, SIZE_MAX) == -1 && errno == EINVAL && msync(m, 0, MS_SYNC) == 0);
     m[2] = 'E';
-    HOLDS(close(fd) == 0 && msync(m, page, MS_SYNC) == 0 && has("ONE", 0)); // the file stays open
+    HOLDS(close(fd) == 0 && msync(m, page, MS_SYNC) == 0 && has("OnE", 0)); // the file stays open
     m[3] = '!';
-    HOLDS(munmap(m, 4 * page) == 0 && has("ONE!", 0) && unlink(name) == 0);
+    HOLDS(munmap(m, 4 * page) == 0 && has("OnE!", 0) && unlink(name) == 0);
 }
 
 // Other calls on the file beside its mapping.
@@ -157,6 +160,10 @@ static void twice(void) {
     HOLDS(two[page] == 'w' && msync(two, 2 * page, MS_SYNC) == 0 && has("w", 2 * page));
     HOLDS(!preloaded || (munmap(one, page) == -1 && errno == EINVAL));
     two[1] = 't';
+    pid_t child = fork();
+    if (child == 0) _exit(munmap(one, 2 * page) || two[1] != 't' || munmap(two, 2 * page));
+    int status;
+    HOLDS(waitpid(child, &status, 0) == child && status == 0);
     HOLDS(munmap(one, 2 * page) == 0 && has("t", page + 1) && (two[1] = 'o'));
     HOLDS(munmap(two, 2 * page) == 0 && has("o", page + 1) && close(fd) == 0 && unlink(name) == 0);
 }
@@ -246,6 +253,8 @@ static void errors(void) {
         HOLDS(mmap(NULL, 2 * page, access, MAP_SHARED, fd, 0) == MAP_FAILED && errno == ENODEV);
         HOLDS(mmap(NULL, page, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED && errno == ENODEV);
         HOLDS(mremap(m, page, 2 * page, MREMAP_MAYMOVE) == MAP_FAILED && errno == ENOMEM);
+        char *moved = mmap(NULL, page, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        HOLDS(mremap(moved, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, m) == MAP_FAILED && errno == ENOMEM);
         HOLDS(mprotect(m, page, PROT_READ) == -1 && errno == EACCES);
         HOLDS(madvise(m, page, MADV_REMOVE) == -1 && errno == EINVAL);
         HOLDS(rename(name, other) == -1 && errno == EBUSY);
@@ -260,6 +269,9 @@ static void errors(void) {
             m[0] = 'c';
             HOLDS(msync(m, page, MS_SYNC) == -1 && errno == EIO);
             HOLDS(mprotect(m, page, PROT_READ) == 0 && munmap(m, page) == 0);
+            // Another memory has the addresses.
+            HOLDS(mmap(m, page, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == m);
+            HOLDS(msync(m, page, MS_SYNC) == 0);
             exit(0);
         }
         m[1] = 'q'; // the page is the child's, too

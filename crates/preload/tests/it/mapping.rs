@@ -66,7 +66,10 @@ fn number_of(bytes: &[u8]) -> u64 {
 
 #[test]
 fn a_killed_program_leaves_the_last_publication_or_the_one_in_the_making() {
-    for (way, scratch) in WAYS.into_iter().zip([Scratch::new(), Scratch::on_disk()]) {
+    // With `atomic-sync` a kill takes back what has no durable point.
+    let durabilities = ["on-sync", "atomic-sync"];
+    for (n, scratch) in [Scratch::new(), Scratch::on_disk()].into_iter().enumerate() {
+        let (way, durability) = (WAYS[n], durabilities[n]);
         let program = build(&scratch, "mapping.c", &["-O1"]);
         let path = scratch.path("x.dat");
         std::fs::write(&path, vec![0; 1000 + RECORDS * APART]).expect("write");
@@ -75,8 +78,8 @@ fn a_killed_program_leaves_the_last_publication_or_the_one_in_the_making() {
         for kill in 0..number_from("ATOMIC_MMAP_PRELOAD_KILLS", 15) {
             let mut writer = scratch.command(&program);
             writer.args(["records".as_ref(), path.as_os_str()]).arg((last + 1).to_string());
-            let mut writer =
-                writer.env(VARIABLE, way).stdout(Stdio::piped()).spawn().expect("start");
+            writer.env(VARIABLE, way).env("ATOMIC_MMAP_DURABILITY", durability);
+            let mut writer = writer.stdout(Stdio::piped()).spawn().expect("start");
             let lines = BufReader::new(writer.stdout.take().expect("a pipe")).lines();
             let number = |line: String| line[1..].parse::<u64>().expect("a number");
             let mut lines = lines.map_while(Result::ok).map(number);
@@ -85,7 +88,9 @@ fn a_killed_program_leaves_the_last_publication_or_the_one_in_the_making() {
             writer.kill().expect("kill");
             let said = lines.last().unwrap_or(first);
             writer.wait().expect("wait");
-            let found = number_of(&scratch.run("cat", &[path.as_ref()]).stdout);
+            let mut reader = scratch.command("cat");
+            let reader = reader.arg(&path).env("ATOMIC_MMAP_DURABILITY", durability);
+            let found = number_of(&reader.output().expect("run").stdout);
             assert!(
                 found == said || found == said + 1,
                 "kill {kill}: {said} is said, {found} there"
@@ -174,6 +179,35 @@ assert open(path, 'rb').read()[0] == memory[0] ^ 1
     }
 }
 
+/// A large file with few bytes takes little memory.
+#[test]
+fn pages_of_zeroes_take_no_memory() {
+    if !has("/usr/bin/python3") {
+        return;
+    }
+    let program = "
+import mmap, os, sys
+def anonymous():
+    lines = open('/proc/self/status').readlines()
+    return int([line for line in lines if line.startswith('RssAnon')][0].split()[1])
+fd, size = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT), 64 << 20
+os.ftruncate(fd, size)
+os.pwrite(fd, b'byte', 50 << 20)
+before = anonymous()
+m = mmap.mmap(fd, size)
+assert m[50 << 20:][:4] == b'byte'
+m.flush()
+assert anonymous() - before < 16 << 10, 'KiB'
+";
+    for way in WAYS {
+        let scratch = Scratch::new();
+        let mut python = scratch.command("/usr/bin/python3");
+        python.args(["-c", program]).arg(scratch.path("x.dat")).env(VARIABLE, way);
+        let output = python.output().expect("run");
+        assert!(output.status.success(), "{way}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
 /// With a limit on the lengths of files (`ulimit -f`) the engine asks for that of its own files.
 #[test]
 fn a_limit_on_the_lengths_of_files_does_not_block_an_msync() {
@@ -233,7 +267,7 @@ fn a_publication_that_finds_no_space_is_made_later() {
         return;
     }
     let program = "
-import errno, mmap, os, sys
+import ctypes, errno, mmap, os, sys
 os.chdir(sys.argv[1])
 fd, size = os.open('x.dat', os.O_RDWR | os.O_CREAT), 4 << 20
 os.ftruncate(fd, size)
@@ -252,6 +286,10 @@ for _ in range(2):
     except OSError as e:
         assert e.errno == errno.ENOSPC, e
     assert os.pread(fd, size, 0) == bytes(size)
+address = ctypes.addressof(ctypes.c_char.from_buffer(m))
+munmap = ctypes.CDLL(None, use_errno=True).munmap
+assert munmap(ctypes.c_void_p(address), ctypes.c_size_t(size)) == -1
+assert ctypes.get_errno() == errno.ENOSPC and m[:] == stored
 os.unlink('filler')
 m.flush(8192, 4096) # a part of what is left
 assert os.pread(fd, 12288, 0) == bytes(8192) + stored[8192:12288]
