@@ -4,14 +4,16 @@
 //! - A write is one operation of the file, at any length, and so is a read.
 //! - The offset is locked during a call that moves it, as the kernel does.
 //!
-//! May import: `errno`, `log`, `pair`.
+//! May import: `errno`, `log`, `pair`, `regions`.
 
 use crate::errno::{Errno, Result, caught};
 use crate::log;
 use crate::pair::{self, Pair};
+use crate::regions::Memory;
 use atomic_mmap::{AtomicMappedFile, Error};
 use parking_lot::Mutex;
 use std::ffi::c_int;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
@@ -133,26 +135,28 @@ impl Description {
         let syncs = wanted.sync || flags & (libc::O_SYNC | libc::O_DSYNC) != 0;
         let pair = self.pair()?;
         let count = parts.iter().map(|part| part.len()).sum();
+        let write = |at: u64| {
+            pair.change(|file| {
+                let start = write_at(file, parts, (!appends).then_some(at))?;
+                let end = start + count as u64;
+                Ok((end, start..end))
+            })
+        };
         if let Some(at) = at {
-            pair.with(|file| write_at(file, parts, (!appends).then_some(at)))?;
+            write(at)?;
         } else {
             let mut offset = self.offset.lock();
-            let start = pair.with(|file| write_at(file, parts, (!appends).then_some(*offset)))?;
-            *offset = start + count as u64;
+            *offset = write(*offset)?;
         }
         if syncs {
-            pair.with(AtomicMappedFile::sync)?;
+            pair.sync_published()?;
         }
         Ok(count)
     }
 
-    /// Makes a durable point.
+    /// Publishes what the program has changed in shared mappings, and makes a durable point.
     pub fn sync(&self) -> Result<()> {
-        self.with(|file| match file.sync() {
-            Err(Error::ReadOnly { .. }) => Ok(0), // nothing to make durable
-            made => made,
-        })
-        .map(drop)
+        self.pair()?.sync()
     }
 
     pub fn len(&self) -> Result<u64> {
@@ -237,7 +241,23 @@ impl Description {
         if !self.is_writable() {
             return Err(Errno::BAD_DESCRIPTOR);
         }
-        self.with(|file| file.transact(|tx| if tx.len()? < end { tx.set_len(end) } else { Ok(()) }))
+        self.pair()?.change(|file| {
+            file.transact(|tx| if tx.len()? < end { tx.set_len(end) } else { Ok(()) })?;
+            Ok(((), end..end))
+        })
+    }
+
+    /// Makes a shared mapping of `bytes`, whole pages: see [`Pair::map`].
+    pub fn map(
+        &self,
+        bytes: &Range<u64>,
+        joins: bool,
+        make: impl FnOnce(&AtomicMappedFile) -> Result<(usize, Arc<dyn Memory>)>,
+    ) -> Result<usize> {
+        if self.flags() & libc::O_ACCMODE != libc::O_RDWR {
+            return Err(Errno(libc::EACCES));
+        }
+        self.pair()?.map(bytes, joins, make)
     }
 
     /// Returns `count` bytes at `offset`, or as many as the file has: one state of it.

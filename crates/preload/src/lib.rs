@@ -10,6 +10,7 @@
 //! | `table` | what each descriptor of the process is |
 //! | `description` | an open file description: access, offset, reads and writes |
 //! | `pair` | the open files that descriptions share |
+//! | `regions` | shared writable mappings, and the publication of what programs change there |
 //! | `settings`, `pattern` | the environment variables; the patterns in them |
 //! | `inside`, `log`, `errno` | the guard against own calls, the log, the numbers of errors |
 //!
@@ -18,7 +19,8 @@
 //! 2. A descriptor that is not chosen costs one load. Its calls take no lock and allocate nothing.
 //! 3. A write call is one operation of the file.
 //! 4. No panic leaves the library: it becomes `EIO`.
-//! 5. A call that cannot keep the promise fails with an error, and never goes on to the home file.
+//! 5. A publication of a shared mapping is one operation of the file.
+//! 6. A call that cannot keep the promise fails with an error, and never goes on to the home file.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(dead_code, reason = "without `ffi` most calls have no caller"))]
 
@@ -34,5 +36,6 @@ mod inside;
 mod log;
 mod pair;
 mod pattern;
+mod regions;
 mod settings;
 mod table;

@@ -3,14 +3,22 @@
 //! Invariants:
 //! - A file is open in the engine while it has users. The last user closes it spatially, so that
 //!   what is left is one plain file.
-//! - Locks are taken in the order gate, state, list. Several states are taken in the order of their
-//!   identities. The list is never held across a call of the engine.
+//! - Locks are taken in the order gate, state, `showing`, list. Several states are taken in the
+//!   order of their identities. The list is never held across a call of the engine.
 //! - A pair is the file that its anchor holds, whatever path that file has today. An inode number
 //!   that an anchor holds is not used again.
 //! - A child of `fork` has an empty list. It touches no pair of its parent: their
 //!   locks may be held.
+//! - A region is a user of its file. A file with regions is closed by an exec and at the end alone:
+//!   no other process changes it beneath them.
 //!
-//! May import: `errno`, `inside`, `log`, `settings`.
+//! | module | holds |
+//! |---|---|
+//! | `mapped` | operations on files that have regions: shared writable mappings |
+//!
+//! May import: `errno`, `inside`, `log`, `regions`, `settings`.
+
+mod mapped;
 
 use crate::errno::{Errno, Result};
 use crate::inside::{self, Inside};
@@ -50,6 +58,9 @@ pub(crate) struct Pair {
     state: RwLock<State>,
     /// The file rests, and its close has succeeded. Changes while `state` is locked.
     is_plain: AtomicBool,
+    /// Locked while a call shows in the regions what it has changed, with `state` locked for
+    /// reading: the last one shows the bytes of all.
+    showing: Mutex<()>,
 }
 
 /// A descriptor of the home file that neither reads nor writes: `O_PATH`.
@@ -203,6 +214,7 @@ fn join(of: c_int, identity: Identity) -> Result<Arc<Pair>> {
         anchor: Anchor::of(of)?,
         state: RwLock::new(State::Closed),
         is_plain: AtomicBool::new(false),
+        showing: Mutex::new(()),
     });
     list.push(Entry { pair: Arc::clone(&pair), users: 1 });
     COUNT.store(list.len(), Ordering::Relaxed);
@@ -282,19 +294,29 @@ impl Pair {
         Err(Errno::IO)
     }
 
-    /// Closes the file until the next call. After an error that call recovers it.
+    /// Closes the file until the next call, after a publication. After an error that call recovers
+    /// it.
     fn rest(&self, state: &mut State) -> Result<()> {
         let State::Open { is_read_only, .. } = *state else { return Ok(()) };
+        let published = self.publish_in(state);
         let closed = state.close();
         *state = State::Resting { is_read_only };
         // Relaxed: this thread reads it, or a child of it.
         self.is_plain.store(closed.is_ok(), Ordering::Relaxed);
-        closed
+        published.and(closed)
     }
 
     /// Gives the file another length.
     pub fn set_len(&self, len: u64) -> Result<()> {
-        self.with(|file| if file.len() == len { Ok(()) } else { file.set_len(len) })
+        self.change(|file| {
+            let before = file.len();
+            let changed = len.min(before)..len.max(before);
+            if changed.is_empty() {
+                Ok(((), changed))
+            } else {
+                file.set_len(len).map(|()| ((), changed))
+            }
+        })
     }
 
     /// Ends one use of the pair. The last one closes the file.
@@ -352,7 +374,7 @@ pub(crate) fn len_of(identity: Identity) -> Option<u64> {
     }
 }
 
-fn find(identity: Identity) -> Option<Arc<Pair>> {
+pub(crate) fn find(identity: Identity) -> Option<Arc<Pair>> {
     unforked(|| {
         let list = LIST.lock();
         let found = list.iter().find(|entry| entry.pair.identity == identity);
@@ -377,19 +399,20 @@ fn all() -> Vec<Arc<Pair>> {
     unforked(|| LIST.lock().iter().map(|entry| Arc::clone(&entry.pair)).collect())
 }
 
-/// Makes a durable point of each open file.
+/// Makes a durable point of each open file, after a publication.
 pub(crate) fn sync_all() {
     for pair in all() {
-        let _logged = pair.with(AtomicMappedFile::sync);
+        let _logged = pair.sync();
     }
 }
 
-/// Closes each file spatially, at the end of the process. Later calls on them fail. Skips a file
-/// that another thread, or the code that a signal has interrupted, is using.
+/// Closes each file spatially, at the end of the process, after a publication. Later calls on them
+/// fail. Skips a file that another thread, or the code that a signal has interrupted, is using.
 pub(crate) fn close_all() {
     for pair in all() {
         unforked(|| {
             if let Some(mut state) = pair.state.try_write_for(Duration::from_secs(1)) {
+                let _logged = pair.publish_in(&state);
                 let _logged = state.close();
             }
         });
@@ -397,7 +420,7 @@ pub(crate) fn close_all() {
 }
 
 /// Closes the files of `identities` spatially while `body` runs. The next call on one opens it
-/// again. After an error of a close `body` does not run.
+/// again. After an error of a close, and with a file that has regions, `body` does not run.
 pub(crate) fn while_closed<R>(identities: &[Identity], body: impl FnOnce() -> R) -> Result<R> {
     let mut pairs = all();
     pairs.retain(|pair| identities.contains(&pair.identity));
@@ -408,18 +431,22 @@ pub(crate) fn while_closed<R>(identities: &[Identity], body: impl FnOnce() -> R)
     pairs.sort_by_key(|pair| pair.identity);
     unforked(|| {
         let mut states: Vec<_> = pairs.iter().map(|pair| pair.state.write()).collect();
+        if pairs.iter().any(|pair| !pair.regions().is_empty()) {
+            log::line("a rename of a file with a shared mapping is refused: EBUSY");
+            return Err(Errno(libc::EBUSY));
+        }
         pairs.iter().zip(&mut states).try_for_each(|(pair, state)| pair.rest(state))?;
         Ok(body())
     })
 }
 
-/// Closes all files spatially, until the next call on each. With `keeps_nameless`, files without a
-/// name stay open: nothing could open them again.
-pub(crate) fn rest_all(keeps_nameless: bool) {
+/// Closes all files spatially, until the next call on each. If this process `goes_on`, files
+/// without a name stay open, since nothing could open them again, and files with regions.
+pub(crate) fn rest_all(goes_on: bool) {
     for pair in all() {
         unforked(|| {
             let mut state = pair.state.write();
-            if !(keeps_nameless && pair.path().is_none()) {
+            if !(goes_on && (!pair.regions().is_empty() || pair.path().is_none())) {
                 let _logged = pair.rest(&mut state);
             }
         });

@@ -18,6 +18,8 @@ use std::sync::OnceLock;
 pub(crate) const FILES: &str = "ATOMIC_MMAP_FILES";
 /// `on-sync`, `every-write` or `atomic-sync`.
 pub(crate) const DURABILITY: &str = "ATOMIC_MMAP_DURABILITY";
+/// `refused`, `atomic` or `atomic-compare`.
+pub(crate) const MSYNC: &str = "ATOMIC_MMAP_MSYNC";
 /// The path of the log.
 pub(crate) const LOG: &str = "ATOMIC_MMAP_LOG";
 
@@ -26,6 +28,17 @@ pub(crate) const COMPANION: &[u8] = b".atomic-mmap";
 
 /// Most bytes of a variable.
 const LIMIT: usize = 4096;
+
+/// What a shared writable mapping of a chosen file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Msync {
+    /// An error.
+    Refused,
+    /// Memory. `msync` publishes its changes, which the kernel tracks if it can.
+    Tracked,
+    /// Memory. `msync` compares all of its pages with the file.
+    Compared,
+}
 
 /// The value of a variable, without an allocation.
 struct Text {
@@ -37,6 +50,7 @@ struct Text {
 struct Settings {
     files: Text,
     durability: Text,
+    msync: Text,
     log: Text,
     medium: Text,
 }
@@ -64,6 +78,7 @@ pub(crate) fn read<'a>(value: impl Fn(&str) -> Option<&'a [u8]>) {
         let settings = Settings {
             files: text(FILES),
             durability: text(DURABILITY),
+            msync: text(MSYNC),
             log: text(LOG),
             medium: text(MEDIUM_VARIABLE),
         };
@@ -119,6 +134,21 @@ fn durability_of(text: &[u8]) -> Option<Durability> {
     }
 }
 
+/// Returns what shared writable mappings are.
+pub(crate) fn msync() -> Msync {
+    // The constructor has refused unknown values.
+    SETTINGS.get().and_then(|settings| msync_of(settings.msync.get())).unwrap_or(Msync::Refused)
+}
+
+fn msync_of(text: &[u8]) -> Option<Msync> {
+    match text {
+        b"" | b"refused" => Some(Msync::Refused),
+        b"atomic" => Some(Msync::Tracked),
+        b"atomic-compare" => Some(Msync::Compared),
+        _ => None,
+    }
+}
+
 fn is_medium(text: &[u8]) -> bool {
     text.is_empty() || str::from_utf8(text).is_ok_and(|name| name.parse::<Medium>().is_ok())
 }
@@ -133,6 +163,8 @@ pub(crate) fn fault() -> Option<&'static str> {
         Some("ATOMIC_MMAP_FILES: each pattern must begin with a slash")
     } else if durability_of(settings.durability.get()).is_none() {
         Some("ATOMIC_MMAP_DURABILITY: there are on-sync, every-write and atomic-sync")
+    } else if msync_of(settings.msync.get()).is_none() {
+        Some("ATOMIC_MMAP_MSYNC: there are refused, atomic and atomic-compare")
     } else if !is_medium(settings.medium.get()) {
         Some("ATOMIC_MMAP_MEDIUM: there are dax, page-cache and ram")
     } else {
@@ -161,5 +193,8 @@ mod tests {
         assert_eq!(durability(), Some(Durability::OnSync));
         assert_eq!(durability_of(b"every-write"), Some(Durability::EveryWrite));
         assert_eq!(durability_of(b"sync"), None);
+        assert_eq!(msync(), Msync::Refused);
+        assert_eq!(msync_of(b"atomic"), Some(Msync::Tracked));
+        assert_eq!(msync_of(b"yes"), None);
     }
 }

@@ -1,16 +1,18 @@
 //! The `stat` family: a file that is open here has its own length, and not that of the home file.
 
 use super::{path, process, real};
-use crate::{inside, pair, settings};
+use crate::{inside, pair, settings, table};
 use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint};
 use std::ffi::CStr;
 
 /// Bytes of a unit of `st_blocks`.
 const BLOCK: u64 = 512;
 
-/// Returns `true` if libc's answer is right: no file is chosen, or the engine asks.
-fn is_libcs() -> bool {
-    !settings::is_on() || inside::is_inside()
+/// Returns `true` if libc's answer is right: no file is chosen, or the engine asks. It may ask
+/// about its own descriptors while a call has the file's state locked.
+fn is_libcs(dir: c_int, flags: c_int) -> bool {
+    let is_own = flags & AT_EMPTY_PATH != 0 && table::is_private(dir);
+    is_own || !settings::is_on() || inside::is_inside()
 }
 
 /// Answers a question about a path or a descriptor.
@@ -22,7 +24,7 @@ unsafe fn stat_at(dir: c_int, name: *const c_char, to: *mut libc::stat, flags: c
     // SAFETY: as the caller promises.
     unsafe {
         let told = path::stat_to(dir, name, to, flags);
-        if told != 0 || is_libcs() || (*to).st_mode & libc::S_IFMT != libc::S_IFREG {
+        if told != 0 || is_libcs(dir, flags) || (*to).st_mode & libc::S_IFMT != libc::S_IFREG {
             return told;
         }
         if let Some(len) = len(path::identity(&*to)) {
@@ -74,7 +76,7 @@ hook! {
     fn statx(dir: c_int, name: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int {
         process::prepare();
         let told = real::statx(dir, name, flags, mask, to);
-        if told != 0 || is_libcs() || c_int::from((*to).stx_mode) as u32 & libc::S_IFMT != libc::S_IFREG {
+        if told != 0 || is_libcs(dir, flags) || c_int::from((*to).stx_mode) as u32 & libc::S_IFMT != libc::S_IFREG {
             return told;
         }
         let device = libc::makedev((*to).stx_dev_major, (*to).stx_dev_minor);

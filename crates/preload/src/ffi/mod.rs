@@ -16,7 +16,9 @@
 //! | `names` | `rename`, `unlink` |
 //! | `streams` | `fopen` and its kin |
 //! | `requests` | POSIX AIO and libaio |
-//! | `refused` | `mmap`, `copy_file_range`, `sendfile`, `splice`, `syscall` |
+//! | `mapping` | `mmap`, `msync`, `munmap` and calls on mapped memory |
+//! | `tracker` | the kernel's tracking of stores |
+//! | `refused` | `copy_file_range`, `sendfile`, `splice`, `syscall` |
 //! | `process` | loading, `fork`, `exec`, the end |
 
 /// Defines hooks. The body is that of a call of libc: its caller keeps libc's contract.
@@ -34,6 +36,7 @@ macro_rules! hook {
 mod data;
 mod descriptors;
 mod durable;
+mod mapping;
 mod metadata;
 mod names;
 mod open;
@@ -43,6 +46,7 @@ mod real;
 mod refused;
 mod requests;
 mod streams;
+mod tracker;
 
 use crate::errno::{Errno, Result, caught};
 use libc::c_int;

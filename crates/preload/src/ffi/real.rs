@@ -95,6 +95,11 @@ real! {
     fn ioctl(fd: c_int, request: libc::c_ulong; argument: usize) -> c_int;
     fn flock(fd: c_int, operation: c_int) -> c_int;
     fn mmap64(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int;
+    fn munmap(at: *mut c_void, len: size_t) -> c_int;
+    fn mprotect(at: *mut c_void, len: size_t, access: c_int) -> c_int;
+    fn mremap(at: *mut c_void, len: size_t, new_len: size_t, flags: c_int; to: *mut c_void) -> *mut c_void;
+    fn madvise(at: *mut c_void, len: size_t, advice: c_int) -> c_int;
     fn copy_file_range(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
     fn sendfile64(to: c_int, from: c_int, at: *mut off_t, len: size_t) -> ssize_t;
     fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;

@@ -1,9 +1,9 @@
 //! Calls that would reach the home file past its pair. Each fails with an error after which
 //! programs take another way: `read` and `write`.
 
-use super::{data, descriptors, durable, failed, metadata, open, path, real, requests};
-use crate::errno::{Errno, Result};
-use crate::{inside, log, settings, table};
+use super::{data, descriptors, durable, failed, mapping, metadata, open, path, real, requests};
+use crate::errno::Errno;
+use crate::{inside, log, settings};
 use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t, off_t, size_t, ssize_t};
 
 fn refuse<R: From<i8>>(call: &str, errno: c_int) -> R {
@@ -26,8 +26,6 @@ hook! {
         }
         real::splice(from, from_at, to, to_at, len, flags)
     }
-    fn mmap(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void { map(at, len, access, flags, fd, offset) }
-    fn mmap64(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void { map(at, len, access, flags, fd, offset) }
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
         if !settings::is_on() || inside::is_inside() {
             return real::syscall(number, a, b, c, d, e, f);
@@ -47,6 +45,12 @@ hook! {
             libc::SYS_fcntl => descriptors::fcntl(fd, b as c_int, c).into(),
             libc::SYS_io_submit => told(requests::io_submit(a, b as c_long, c as *const *mut c_void)),
             libc::SYS_io_getevents => told(requests::io_getevents(a, b as c_long, c as c_long, d as *mut _, e as *mut _)),
+            libc::SYS_mmap => mapping::map(a as *mut c_void, b, c as c_int, d as c_int, e as c_int, f as off_t) as c_long,
+            libc::SYS_msync => mapping::msync(a as *mut c_void, b, c as c_int).into(),
+            libc::SYS_munmap => mapping::munmap(a as *mut c_void, b).into(),
+            libc::SYS_mprotect => mapping::mprotect(a as *mut c_void, b, c as c_int).into(),
+            libc::SYS_mremap => mapping::mremap(a as *mut c_void, b, c, d as c_int, e as *mut c_void) as c_long,
+            libc::SYS_madvise => mapping::madvise(a as *mut c_void, b, c as c_int).into(),
             libc::SYS_io_destroy => told(requests::io_destroy(a)),
             _ if path::is_chosen(fd) => by_number(number, fd, [b, c, d, e, f]),
             _ => real::syscall(number, a, b, c, d, e, f),
@@ -102,55 +106,5 @@ unsafe fn by_number(number: c_long, fd: c_int, [b, c, d, e, f]: [usize; 5]) -> c
             | libc::SYS_splice => refuse("a system call by number", libc::EINVAL),
             _ => real::syscall(number, fd as usize, b, c, d, e, f),
         }
-    }
-}
-
-/// Maps a file. A private mapping of a chosen file is a copy of its bytes at this moment. A shared
-/// one would show no later writes, or would write past the pair.
-///
-/// # Safety
-/// As for `mmap`.
-unsafe fn map(
-    at: *mut c_void,
-    len: size_t,
-    access: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: off_t,
-) -> *mut c_void {
-    // SAFETY: as the caller promises.
-    unsafe {
-        if flags & libc::MAP_ANONYMOUS != 0 || !path::is_chosen(fd) {
-            return real::mmap64(at, len, access, flags, fd, offset);
-        }
-        let Some(of) = table::share(fd) else {
-            let _minus_one: c_int = failed(Errno::BAD_DESCRIPTOR);
-            return libc::MAP_FAILED;
-        };
-        if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
-            log::line("a shared mmap is refused: ENODEV");
-            let _minus_one: c_int = failed(Errno(libc::ENODEV));
-            return libc::MAP_FAILED;
-        }
-        let copied: Result<*mut c_void> = super::caught(|| {
-            let start = u64::try_from(offset).ok().filter(|start| start % 4096 == 0);
-            let start = start.ok_or(Errno::INVALID)?;
-            let writable = libc::PROT_READ | libc::PROT_WRITE;
-            let memory = real::mmap64(at, len, writable, flags | libc::MAP_ANONYMOUS, -1, 0);
-            if memory == libc::MAP_FAILED {
-                return Err(Errno(super::errno()));
-            }
-            let copied = of.copy(start, std::slice::from_raw_parts_mut(memory.cast(), len));
-            if copied.is_err() {
-                libc::munmap(memory, len);
-            }
-            copied?;
-            libc::mprotect(memory, len, access);
-            Ok(memory)
-        });
-        copied.unwrap_or_else(|errno| {
-            let _minus_one: c_int = failed(errno);
-            libc::MAP_FAILED
-        })
     }
 }

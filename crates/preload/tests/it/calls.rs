@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Builds a program of `tests`.
-fn build(scratch: &Scratch, source: &str, flags: &[&str]) -> PathBuf {
+pub fn build(scratch: &Scratch, source: &str, flags: &[&str]) -> PathBuf {
     let program = scratch.path("program");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
     let built =
@@ -84,6 +84,7 @@ fn wrong_settings_keep_a_program_from_starting() {
     for (name, value) in [
         ("ATOMIC_MMAP_FILES", "x.dat"),
         ("ATOMIC_MMAP_DURABILITY", "sync"),
+        ("ATOMIC_MMAP_MSYNC", "yes"),
         ("ATOMIC_MMAP_MEDIUM", "disk"),
     ] {
         let output = scratch.command("true").env(name, value).output().expect("run");

@@ -6,6 +6,7 @@
 mod calls;
 mod common;
 mod kill;
+mod mapping;
 mod model;
 mod programs;
 
