@@ -90,7 +90,7 @@ impl Region {
     }
 
     /// Returns the addresses of bytes of the file.
-    fn addresses_of(&self, bytes: &Range<u64>) -> Range<usize> {
+    pub fn addresses_of(&self, bytes: &Range<u64>) -> Range<usize> {
         let these = common(&self.bytes(), bytes);
         if these.is_empty() {
             return 0..0;
@@ -183,6 +183,16 @@ pub(crate) fn insert(region: Arc<Region>) -> Result<()> {
     SLOTS[n].end.store(end, Ordering::Release);
     USED.fetch_max(n + 1, Ordering::Release);
     Ok(())
+}
+
+/// Checks that there is room for `more` regions.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn check_room(more: usize) -> Result<()> {
+    // Relaxed: another thread may take the room at any moment.
+    let free = SLOTS.iter().filter(|slot| slot.start.load(Ordering::Relaxed) == 0);
+    if free.take(more).count() == more { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
 }
 
 fn remove(region: &Arc<Region>) {

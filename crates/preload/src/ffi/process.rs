@@ -8,7 +8,7 @@
 
 use super::{open, path, real, streams};
 use crate::description::Description;
-use crate::{log, pair, settings, table};
+use crate::{inside, log, pair, settings, table};
 use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
 use std::ptr::null_mut;
@@ -116,8 +116,9 @@ extern "C" fn end() {
 }
 
 fn close_all() {
+    let was_inside = inside::is_inside();
     super::quietly(|| {
-        pair::close_all();
+        pair::close_all(was_inside);
         // A shell that has started this program goes on where it has ended.
         hand_over_all();
     });
