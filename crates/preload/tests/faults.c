@@ -139,27 +139,20 @@ static void execs(void) {
     in_child(exec_twice);
 }
 
-#define BUSY (8192 * page)
-static char *busy;
-
-// Publishes again and again. Each page is compared from both ends.
-static void *publish(void *unused) {
-    (void)unused;
-    for (char byte = 1;; byte++) {
-        for (size_t at = page / 2; at < BUSY; at += page) busy[at] = byte;
-        if (msync(busy, BUSY, MS_ASYNC) != 0) pause(); // the end has closed the file
-    }
+// Makes a durable point, which takes longer than a second.
+static void *publish(void *m) {
+    msync(m, page, MS_SYNC);
+    pause(); // the end has closed the file
     return NULL;
 }
 
 static void exit_beside(char *m) {
+    m[0] = 'b';
+    char byte = 0;
     int fd = open(name, O_RDWR);
-    HOLDS(ftruncate(fd, 2 * page + BUSY) == 0);
-    busy = map(fd, BUSY / page, 2);
     pthread_t thread;
-    HOLDS(pthread_create(&thread, NULL, publish, NULL) == 0);
-    while (byte_of(name, 2 * page + page / 2) == 0) usleep(1000);
-    usleep(50000);
+    HOLDS(pthread_create(&thread, NULL, publish, m) == 0);
+    while (byte != 'b') HOLDS(pread(fd, &byte, 1, 0) == 1);
     m[page] = 's';
     exit(0);
 }

@@ -1,7 +1,7 @@
 //! Calls on mappings that fail, and ends of programs: the cases of `faults.c`.
 
 use crate::calls::build;
-use crate::common::Scratch;
+use crate::common::{Scratch, has};
 
 /// Runs a case with the kernel's tracking, and without it.
 fn run(scratch: &Scratch, case: &str) {
@@ -12,7 +12,12 @@ fn run(scratch: &Scratch, case: &str) {
         }
         let _none = std::fs::remove_dir(scratch.path("folder"));
         let mut command = scratch.command(&program);
-        command.arg(scratch.folder()).arg(case).env("ATOMIC_MMAP_MSYNC", way);
+        let chosen = format!("{}/**.dat", scratch.folder().display());
+        command
+            .env("ATOMIC_MMAP_FILES", chosen)
+            .arg(scratch.folder())
+            .arg(case)
+            .env("ATOMIC_MMAP_MSYNC", way);
         let output = command.output().expect("run");
         let said = String::from_utf8_lossy(&output.stderr);
         let status = output.status;
@@ -42,8 +47,18 @@ fn stores_after_an_exec_that_failed_are_published_at_the_end() {
 }
 
 #[test]
-fn exit_waits_for_the_publication_of_another_thread() {
-    run(&Scratch::new(), "beside");
+fn exit_waits_for_the_durable_point_of_another_thread() {
+    if !has("strace") {
+        return;
+    }
+    let scratch = Scratch::on_disk();
+    let program = build(&scratch, "faults.c", &["-O1"]);
+    let slow = "inject=pwritev2:delay_enter=1500000";
+    let mut traced = scratch.traced(&["-o", "/dev/null", "-E", "ATOMIC_MMAP_MSYNC=atomic"]);
+    let traced = traced.args(["-e", slow]).arg(program).arg(scratch.folder()).arg("beside");
+    let output = traced.output().expect("run");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{}", scratch.log());
 }
 
 /// There the engine calls `syncfs`, with the lock of a file.
