@@ -161,6 +161,71 @@ static void beside(void) {
     in_child(exit_beside);
 }
 
+static void become_a_daemon(char *m) {
+    m[page] = 's';
+    HOLDS(daemon(1, 1) == 0);
+    _exit(0);
+}
+
+static void exit_by_number(char *m) {
+    m[page] = 's';
+    syscall(SYS_exit_group, 0);
+}
+
+static void ends(void) {
+    in_child(become_a_daemon);
+    in_child(exit_by_number);
+}
+
+// Many mappings leave the program its descriptors.
+static void descriptors(void) {
+    struct rlimit limit = {128, 128};
+    HOLDS(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    int fd = sized(name, 200);
+    char *maps[100];
+    for (int n = 0; n < 100; n++) (maps[n] = map(fd, 1, 2 * n))[0] = 'd';
+    for (int n = 0; n < 80; n++) {
+        int copy = dup(1);
+        HOLDS(copy >= 0 && copy < 96);
+    }
+    HOLDS(msync(maps[0], page, MS_SYNC) == 0 && msync(maps[99], page, MS_SYNC) == 0);
+    for (int n = 0; n < 100; n++) HOLDS(munmap(maps[n], page) == 0 && pread(fd, maps, 1, 2 * n * page) == 1 && *(char *)maps == 'd');
+}
+
+static void *publish_it(void *m) {
+    return (void *)(long)msync(m, 2 * page, MS_SYNC);
+}
+
+// A thread with a small stack publishes. Without optimization the engine takes most of it.
+static void stack(void) {
+    char *m = map(sized(name, 2), 2, 0);
+    m[page] = 's';
+    pthread_attr_t small;
+    pthread_t thread;
+    void *result;
+    HOLDS(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 36 << 10) == 0);
+    HOLDS(pthread_create(&thread, &small, publish_it, m) == 0);
+    HOLDS(pthread_join(thread, &result) == 0 && result == NULL && byte_of(name, page) == 's');
+}
+
+// Without memory a publication fails, and the next one has its changes.
+static void memory(void) {
+    size_t pages = 16384, size = 0;
+    char *m = map(sized(name, pages), pages, 0);
+    memset(m, 'm', pages * page);
+    FILE *told = fopen("/proc/self/statm", "r");
+    HOLDS(told && fscanf(told, "%zu", &size) == 1 && fclose(told) == 0);
+    struct rlimit before, limit;
+    HOLDS(getrlimit(RLIMIT_AS, &before) == 0);
+    limit = before;
+    limit.rlim_cur = size * page + (16 << 20);
+    HOLDS(setrlimit(RLIMIT_AS, &limit) == 0);
+    HOLDS(msync(m, pages * page, MS_SYNC) == -1 && errno == ENOMEM && byte_of(name, 0) == 0);
+    HOLDS(setrlimit(RLIMIT_AS, &before) == 0);
+    HOLDS(msync(m, pages * page, MS_SYNC) == 0);
+    HOLDS(byte_of(name, 0) == 'm' && byte_of(name, pages * page - 1) == 'm');
+}
+
 // In a folder that cannot be read, the engine syncs the file system.
 static void unreadable(void) {
     char path[500], text[8] = "second";
@@ -194,7 +259,8 @@ int main(int count, char **args) {
     snprintf(other, sizeof other, "%s/y.dat", folder);
     struct { const char *name; void (*run)(void); } cases[] = {
         {"fixed", fixed}, {"several", several}, {"advice", advice}, {"execs", execs}, {"beside", beside},
-        {"unreadable", unreadable},
+        {"unreadable", unreadable}, {"ends", ends}, {"descriptors", descriptors}, {"stack", stack},
+        {"memory", memory},
     };
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
         if (strcmp(cases[n].name, args[2]) == 0) {

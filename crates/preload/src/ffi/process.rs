@@ -236,6 +236,16 @@ fn hand_over_all() {
     }
 }
 
+/// Closes the files until the next call on each: see [`pair::rest_all`].
+fn rest(goes_on: bool) {
+    if is_loaded() && !is_vfork_child() {
+        super::quietly(|| {
+            pair::rest_all(goes_on);
+            hand_over_all();
+        });
+    }
+}
+
 /// Returns the descriptors of the table.
 fn all() -> impl Iterator<Item = c_int> {
     std::iter::successors(table::next(0), |fd| table::next(fd + 1))
@@ -251,13 +261,13 @@ hook! {
     // is plain during the child's exec, and the parent opens it again when it uses it again. A
     // child that shares the memory of its parent could do neither.
     fn vfork() -> libc::pid_t {
-        if is_loaded() && !is_vfork_child() {
-            super::quietly(|| {
-                pair::rest_all(true);
-                hand_over_all();
-            });
-        }
+        rest(true);
         libc::fork()
+    }
+    // The parent ends in there without `_exit` of this library.
+    fn daemon(keeps_folder: c_int, keeps_streams: c_int) -> c_int {
+        rest(false);
+        real::daemon(keeps_folder, keeps_streams)
     }
     fn __vfork() -> libc::pid_t { vfork() }
     fn execve(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int {
@@ -291,7 +301,7 @@ pub extern "C" fn _Exit(code: c_int) -> ! {
 }
 
 /// Ends the process without its exit handlers. Its files are closed all the same.
-fn leave(code: c_int) -> ! {
+pub(super) fn leave(code: c_int) -> ! {
     if is_loaded() && !is_vfork_child() {
         close_all();
     }

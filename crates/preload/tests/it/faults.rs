@@ -68,3 +68,23 @@ fn a_folder_that_cannot_be_read_is_synced_without_a_deadlock() {
         run(&scratch, "unreadable");
     }
 }
+
+#[test]
+fn daemon_and_exit_group_publish() {
+    run(&Scratch::new(), "ends");
+}
+
+#[test]
+fn many_regions_leave_the_program_its_descriptors() {
+    run(&Scratch::new(), "descriptors");
+}
+
+#[test]
+fn a_thread_with_a_small_stack_publishes() {
+    run(&Scratch::new(), "stack");
+}
+
+#[test]
+fn without_memory_a_publication_is_made_later() {
+    run(&Scratch::new(), "memory");
+}
