@@ -409,13 +409,15 @@ unsafe fn copy(
         let memory = told(real::mmap64(hint, len, WRITABLE, flags, -1, 0))?;
         let bytes = std::slice::from_raw_parts_mut(memory.cast(), len);
         let ready = wanted.of.copy(wanted.start, bytes).and_then(|_| {
-            let is_done = !fixed || is_page(at);
-            let ready = real::mprotect(memory, len, access) == 0 && is_done;
-            if ready { Ok(()) } else { Err(Errno::INVALID) }
+            let is_protected = real::mprotect(memory, len, access) == 0;
+            if is_protected { Ok(()) } else { Err(Errno(super::errno())) }
         });
         let placed = ready.and_then(|()| {
             if !fixed {
                 return Ok(memory);
+            }
+            if !is_page(at) {
+                return Err(Errno::INVALID);
             }
             replace(over)?;
             let moves = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
