@@ -203,7 +203,7 @@ static void stack(void) {
     pthread_attr_t small;
     pthread_t thread;
     void *result;
-    HOLDS(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 36 << 10) == 0);
+    HOLDS(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 40 << 10) == 0);
     HOLDS(pthread_create(&thread, &small, publish_it, m) == 0);
     HOLDS(pthread_join(thread, &result) == 0 && result == NULL && byte_of(name, page) == 's');
 }
