@@ -254,10 +254,19 @@ impl Description {
         joins: bool,
         make: impl FnOnce(&AtomicMappedFile) -> Result<(usize, Arc<dyn Memory>)>,
     ) -> Result<usize> {
-        if self.flags() & libc::O_ACCMODE != libc::O_RDWR {
-            return Err(Errno(libc::EACCES));
-        }
+        self.check_mappable()?;
         self.pair()?.map(bytes, joins, make)
+    }
+
+    /// Checks that a shared mapping of `bytes` can be made when the regions at `over` have ended.
+    pub fn check_map(&self, bytes: &Range<u64>, over: &Range<usize>) -> Result<()> {
+        self.check_mappable()?;
+        self.pair()?.check_map(bytes, over)
+    }
+
+    fn check_mappable(&self) -> Result<()> {
+        let is_mappable = self.flags() & libc::O_ACCMODE == libc::O_RDWR;
+        is_mappable.then_some(()).ok_or(Errno(libc::EACCES))
     }
 
     /// Returns `count` bytes at `offset`, or as many as the file has: one state of it.

@@ -297,8 +297,8 @@ impl Pair {
     /// Closes the file until the next call, after a publication. After an error that call recovers
     /// it.
     fn rest(&self, state: &mut State) -> Result<()> {
-        let State::Open { is_read_only, .. } = *state else { return Ok(()) };
         let published = self.publish_in(state);
+        let State::Open { is_read_only, .. } = *state else { return published };
         let closed = state.close();
         *state = State::Resting { is_read_only };
         // Relaxed: this thread reads it, or a child of it.
@@ -330,9 +330,11 @@ impl Pair {
         body: impl FnOnce(&AtomicMappedFile) -> atomic_mmap::Result<R>,
     ) -> Result<R> {
         loop {
+            let inside = Inside::enter(); // before the lock: see `close_all`
             if let State::Open { file, .. } = &*self.state.read() {
                 return body(file).map_err(|error| Errno::of(&error));
             }
+            drop(inside);
             self.wake()?;
         }
     }
@@ -341,19 +343,22 @@ impl Pair {
     fn wake(&self) -> Result<()> {
         unforked(|| {
             let mut state = self.state.write();
-            match *state {
-                State::Open { .. } => {}
-                State::Resting { is_read_only } => {
-                    *state = self.open(!is_read_only)?;
-                    self.is_plain.store(false, Ordering::Relaxed);
-                }
-                State::Closed => {
-                    log::line("a call on a file that exit has closed");
-                    return Err(Errno::IO);
-                }
+            self.open_again(&mut state)?;
+            if matches!(*state, State::Closed) {
+                log::line("a call on a file that exit has closed");
+                return Err(Errno::IO);
             }
             Ok(())
         })
+    }
+
+    /// Opens the file again, if it rests, with its state locked.
+    fn open_again(&self, state: &mut State) -> Result<()> {
+        if let State::Resting { is_read_only } = *state {
+            *state = self.open(!is_read_only)?;
+            self.is_plain.store(false, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Returns `true` if the file is plain now, without waiting.
@@ -368,6 +373,7 @@ pub(crate) fn len_of(identity: Identity) -> Option<u64> {
         return None;
     }
     let pair = find(identity)?;
+    let _inside = Inside::enter(); // before the lock: see `close_all`
     match &*pair.state.read() {
         State::Open { file, .. } => Some(file.len()),
         State::Closed | State::Resting { .. } => None, // the plain file tells it
@@ -407,12 +413,18 @@ pub(crate) fn sync_all() {
 }
 
 /// Closes each file spatially, at the end of the process, after a publication. Later calls on them
-/// fail. Skips a file that another thread, or the code that a signal has interrupted, is using.
-pub(crate) fn close_all() {
+/// fail. A thread that has a lock is inside, so one that is not waits for the calls of others. A
+/// thread that is inside runs the handler of a signal: it skips a file after a second.
+pub(crate) fn close_all(was_inside: bool) {
     for pair in all() {
         unforked(|| {
-            if let Some(mut state) = pair.state.try_write_for(Duration::from_secs(1)) {
-                let _logged = pair.publish_in(&state);
+            let state = if was_inside {
+                pair.state.try_write_for(Duration::from_secs(1))
+            } else {
+                Some(pair.state.write())
+            };
+            if let Some(mut state) = state {
+                let _logged = pair.publish_in(&mut state);
                 let _logged = state.close();
             }
         });

@@ -90,7 +90,7 @@ impl Region {
     }
 
     /// Returns the addresses of bytes of the file.
-    fn addresses_of(&self, bytes: &Range<u64>) -> Range<usize> {
+    pub fn addresses_of(&self, bytes: &Range<u64>) -> Range<usize> {
         let these = common(&self.bytes(), bytes);
         if these.is_empty() {
             return 0..0;
@@ -185,6 +185,16 @@ pub(crate) fn insert(region: Arc<Region>) -> Result<()> {
     Ok(())
 }
 
+/// Checks that there is room for `more` regions.
+///
+/// # Errors
+/// `ENOMEM`.
+pub(crate) fn check_room(more: usize) -> Result<()> {
+    // Relaxed: another thread may take the room at any moment.
+    let free = SLOTS.iter().filter(|slot| slot.start.load(Ordering::Relaxed) == 0);
+    if free.take(more).count() == more { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
+}
+
 fn remove(region: &Arc<Region>) {
     let is_its =
         |slot: &&Slot| slot.region.load().as_ref().is_some_and(|it| Arc::ptr_eq(it, region));
@@ -229,29 +239,39 @@ struct Changes {
     segments: Vec<(u64, usize)>,
 }
 
+/// Makes room for `more` entries.
+fn reserve<T>(of: &mut Vec<T>, more: usize) -> Result<()> {
+    of.try_reserve(more).map_err(|_| Errno(libc::ENOMEM))
+}
+
 impl Changes {
-    fn push(&mut self, at: u64, bytes: &[u8]) {
+    fn push(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+        reserve(&mut self.bytes, bytes.len())?;
+        reserve(&mut self.segments, 1)?;
         self.bytes.extend_from_slice(bytes);
         match self.segments.last_mut() {
             Some((start, len)) if *start + *len as u64 == at => *len += bytes.len(),
             _ => self.segments.push((at, bytes.len())),
         }
+        Ok(())
     }
 
-    /// Adds what differs from the file between two addresses of a region.
+    /// Adds what differs from the file between two addresses of a region. `buffer` has two chunks:
+    /// the stack of a thread may be small.
     fn compare(
         &mut self,
         file: &AtomicMappedFile,
         region: &Region,
         addresses: &Range<usize>,
-    ) -> atomic_mmap::Result<()> {
-        let (mut ours, mut theirs) = ([0; CHUNK], [0; CHUNK]);
+        buffer: &mut [u8],
+    ) -> Result<()> {
+        let (ours, theirs) = buffer.split_at_mut(CHUNK);
         for at in addresses.clone().step_by(CHUNK) {
             let count = CHUNK.min(addresses.end - at);
             let (ours, theirs) = (&mut ours[..count], &mut theirs[..count]);
             let place = region.place_of(at);
             region.memory.read(at, ours);
-            file.read_at(theirs, place)?;
+            file.read_at(theirs, place).map_err(|error| Errno::of(&error))?;
             if ours == theirs {
                 continue;
             }
@@ -259,20 +279,25 @@ impl Changes {
             let first = differs().position(|differs| differs).unwrap_or(0);
             let last = differs().rposition(|differs| differs).unwrap_or(count - 1);
             // Bytes between two changes are those of the file.
-            self.push(place + first as u64, &ours[first..=last]);
+            self.push(place + first as u64, &ours[first..=last])?;
         }
         Ok(())
     }
 
-    fn write(&self, file: &AtomicMappedFile) -> atomic_mmap::Result<()> {
+    fn write(&self, file: &AtomicMappedFile) -> Result<()> {
         let mut left = &self.bytes[..];
         let segment = |(at, len): &(u64, usize)| {
             let (bytes, rest) = left.split_at(*len);
             left = rest;
             (*at, bytes)
         };
-        let segments: Vec<_> = self.segments.iter().map(segment).collect();
-        if segments.is_empty() { Ok(()) } else { file.write_many(&segments) }
+        if self.segments.is_empty() {
+            return Ok(());
+        }
+        let mut segments = Vec::new();
+        reserve(&mut segments, self.segments.len())?;
+        segments.extend(self.segments.iter().map(segment));
+        file.write_many(&segments).map_err(|error| Errno::of(&error))
     }
 }
 
@@ -284,6 +309,9 @@ pub(crate) fn publish(
     addresses: &Range<usize>,
 ) -> Result<()> {
     let (mut changes, mut taken) = (Changes::default(), Vec::new());
+    let mut buffer = Vec::new();
+    reserve(&mut buffer, 2 * CHUNK)?;
+    buffer.resize(2 * CHUNK, 0);
     let bytes = 0..file.len(); // no more is written
     let mut done = Ok(());
     for region in of {
@@ -291,16 +319,15 @@ pub(crate) fn publish(
         if done.is_ok() && !part.is_empty() {
             let changed = region.memory.take_changed(&part);
             let mut these = changed.iter().map(|pages| common(pages, &part));
-            done = these.try_for_each(|these| changes.compare(file, region, &these));
+            done = these.try_for_each(|these| changes.compare(file, region, &these, &mut buffer));
             taken.push((region, changed));
         }
     }
     let done = done.and_then(|()| changes.write(file));
-    done.map_err(|error| {
+    done.inspect_err(|_| {
         for (region, changed) in taken {
             region.memory.put_back(changed);
         }
-        Errno::of(&error)
     })
 }
 

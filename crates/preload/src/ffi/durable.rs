@@ -4,7 +4,7 @@ use super::data::by_descriptor;
 use super::{path, process, quietly, real, served};
 use crate::errno::{Errno, Result};
 use crate::table::{self, Found};
-use crate::{log, pair};
+use crate::{inside, log, pair};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, off_t};
 
 by_descriptor! {
@@ -34,6 +34,13 @@ fn allocate(
     }
 }
 
+/// Syncs the chosen files. The engine's own `syncfs` is a call of a thread that has their locks.
+fn sync_ours() {
+    if !inside::is_inside() {
+        quietly(pair::sync_all);
+    }
+}
+
 /// Returns the number of an error as these calls do: not in `errno`.
 fn reserve(fd: c_int, at: off_t, len: off_t) -> Option<c_int> {
     match table::find(fd) {
@@ -54,11 +61,11 @@ hook! {
         reserve(fd, at, len).unwrap_or_else(|| real::posix_fallocate64(fd, at, len))
     }
     fn syncfs(fd: c_int) -> c_int {
-        quietly(pair::sync_all);
+        sync_ours();
         real::syncfs(fd)
     }
     fn sync() -> () {
-        quietly(pair::sync_all);
+        sync_ours();
         real::syscall(libc::SYS_sync, 0, 0, 0, 0, 0, 0);
     }
     fn truncate(path: *const c_char, len: off_t) -> c_int { truncate_path(path, len) }

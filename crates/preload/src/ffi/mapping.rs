@@ -156,11 +156,31 @@ hook! {
         }
         match advice {
             // A shared mapping keeps its bytes.
-            libc::MADV_DONTNEED | libc::MADV_WILLNEED => 0,
+            libc::MADV_DONTNEED | libc::MADV_WILLNEED if is_page(at) => advise_others(&pages(at, len), advice),
             _ if DESTROYING.contains(&advice) => failed(Errno::INVALID),
             _ => real::madvise(at, len, advice),
         }
     }
+}
+
+/// Advises the kernel about the memory between regions. As in the kernel a hole is `ENOMEM`, after
+/// all else is done.
+///
+/// # Safety
+/// As for `madvise`.
+unsafe fn advise_others(addresses: &Range<usize>, advice: c_int) -> c_int {
+    let (mut at, mut result) = (addresses.start, 0);
+    let found = regions::at(addresses);
+    let own = found.iter().filter(|region| is_own(region)).map(|region| region.addresses.clone());
+    for region in own.chain(std::iter::once(addresses.end..addresses.end)) {
+        if at < region.start {
+            // SAFETY: as the caller promises.
+            let told = unsafe { real::madvise(at as *mut c_void, region.start - at, advice) };
+            result = if told == 0 { result } else { told };
+        }
+        at = at.max(region.end);
+    }
+    result
 }
 
 /// Returns `true` if a region of this process, and not of its parent, has some of the addresses.
@@ -207,8 +227,23 @@ fn publish_last(addresses: &Range<usize>) -> Result<()> {
     own.try_for_each(|region| owner(&region)?.publish(addresses))
 }
 
+/// Checks that the regions of `found` can end at `addresses`, before the first one does.
+fn check_ends(found: &[Arc<Region>], addresses: &Range<usize>) -> Result<()> {
+    let goes_in_part = |region: &&Arc<Region>| {
+        let part = regions::common(&region.addresses, addresses);
+        region.is_shared() && part != region.addresses
+    };
+    if found.iter().any(|region| goes_in_part(&region)) {
+        log::line("munmap of a part of a mapping that was made twice: EINVAL");
+        return Err(Errno::INVALID);
+    }
+    let left = |region: &Arc<Region>| regions::outside(&region.addresses, addresses).len();
+    regions::check_room(found.iter().map(left).sum())
+}
+
 /// Unmaps pages. What has changed in regions is published before.
 fn unmap(addresses: &Range<usize>) -> Result<()> {
+    check_ends(&regions::at(addresses), addresses)?;
     publish_last(addresses)?;
     let free = |part: Range<usize>| {
         // SAFETY: the caller of `munmap` gives these addresses up.
@@ -226,13 +261,14 @@ fn unmap(addresses: &Range<usize>) -> Result<()> {
     free(at..addresses.end)
 }
 
-/// Ends the regions at pages that other memory replaces.
+/// Ends the regions at pages that other memory replaces: the last step before that.
 fn replace(addresses: &Range<usize>) -> Result<()> {
     let found = regions::at(addresses);
     if found.iter().any(|region| region.is_shared()) {
         log::line("MAP_FIXED over a mapping that was made twice: EINVAL");
         return Err(Errno::INVALID);
     }
+    check_ends(&found, addresses)?;
     publish_last(addresses)?;
     let part = |region: &Region| regions::common(&region.addresses, addresses);
     found.iter().try_for_each(|region| end(region, &part(region), || Ok(())))
@@ -263,28 +299,62 @@ pub(super) unsafe fn map(
     offset: off_t,
 ) -> *mut c_void {
     let is_chosen = flags & libc::MAP_ANONYMOUS == 0 && path::is_chosen(fd);
-    let is_fixed = flags & libc::MAP_FIXED != 0 && is_page(at);
-    let replaces = is_fixed && is_ours(at, len);
+    let replaces = is_fixed(flags) && is_page(at) && is_ours(at, len);
     // SAFETY: as the caller promises.
     unsafe {
         if !is_chosen && !replaces {
             return real::mmap64(at, len, access, flags, fd, offset);
         }
         let mapped = super::caught(|| {
-            let chosen = is_chosen.then(|| Wanted::of(access, flags, fd, offset)).transpose()?;
-            if replaces {
-                replace(&pages(at, len))?;
+            let over = if replaces { pages(at, len) } else { 0..0 };
+            if !is_chosen {
+                // The kernel says without the address what it refuses.
+                try_out(len, access, flags, fd, offset)?;
+                replace(&over)?;
+                let mapped = told(real::mmap64(at, len, access, flags, fd, offset));
+                return mapped.inspect_err(|_| give_up(&over));
             }
-            match chosen {
-                None => told(real::mmap64(at, len, access, flags, fd, offset)),
-                Some(chosen) if chosen.is_shared => share(&chosen, at, len, access, flags),
-                Some(chosen) => copy(&chosen, at, len, access, flags),
+            let chosen = Wanted::of(access, flags, fd, offset)?;
+            if chosen.is_shared {
+                share(&chosen, at, len, access, flags, &over)
+            } else {
+                copy(&chosen, at, len, access, flags, &over)
             }
         });
         mapped.unwrap_or_else(|errno| {
             let _minus_one: c_int = failed(errno);
             libc::MAP_FAILED
         })
+    }
+}
+
+/// Returns `true` if a mapping takes the place of what is there.
+fn is_fixed(flags: c_int) -> bool {
+    flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) == libc::MAP_FIXED
+}
+
+/// Makes a mapping at any address, and unmaps it.
+///
+/// # Safety
+/// As for `mmap`.
+unsafe fn try_out(len: size_t, access: c_int, flags: c_int, fd: c_int, at: off_t) -> Result<()> {
+    let flags = flags & !(libc::MAP_FIXED | libc::MAP_POPULATE);
+    // SAFETY: as the caller promises. No other thread knows the memory.
+    unsafe {
+        let memory = told(real::mmap64(null_mut(), len, access, flags, fd, at))?;
+        real::munmap(memory, len);
+    }
+    Ok(())
+}
+
+/// Unmaps pages that are no region any more, and have not got their new memory: a store to them
+/// must not pass for one to the file.
+fn give_up(over: &Range<usize>) {
+    if !over.is_empty() {
+        let before = super::errno();
+        // SAFETY: the caller of `mmap` gives these addresses up.
+        unsafe { real::munmap(over.start as *mut c_void, over.len()) };
+        super::set_errno(before);
     }
 }
 
@@ -318,7 +388,7 @@ fn told(memory: *mut c_void) -> Result<*mut c_void> {
     if memory == libc::MAP_FAILED { Err(Errno(super::errno())) } else { Ok(memory) }
 }
 
-/// Makes a private mapping: a copy of the bytes at this moment.
+/// Makes a private mapping: a copy of the bytes at this moment. It ends the regions at `over`.
 ///
 /// # Safety
 /// As for `mmap`.
@@ -328,22 +398,39 @@ unsafe fn copy(
     len: size_t,
     access: c_int,
     flags: c_int,
+    over: &Range<usize>,
 ) -> Result<*mut c_void> {
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller promises. Until it is in its place no other thread knows the memory.
     unsafe {
-        let memory = told(real::mmap64(at, len, WRITABLE, flags | libc::MAP_ANONYMOUS, -1, 0))?;
-        let copied =
-            wanted.of.copy(wanted.start, std::slice::from_raw_parts_mut(memory.cast(), len));
-        if copied.is_err() {
+        publish_last(over)?;
+        let (fixed, free) = (is_fixed(flags), flags & !libc::MAP_FIXED | libc::MAP_ANONYMOUS);
+        let (hint, flags) =
+            if fixed { (null_mut(), free) } else { (at, flags | libc::MAP_ANONYMOUS) };
+        let memory = told(real::mmap64(hint, len, WRITABLE, flags, -1, 0))?;
+        let bytes = std::slice::from_raw_parts_mut(memory.cast(), len);
+        let ready = wanted.of.copy(wanted.start, bytes).and_then(|_| {
+            let is_protected = real::mprotect(memory, len, access) == 0;
+            if is_protected { Ok(()) } else { Err(Errno(super::errno())) }
+        });
+        let placed = ready.and_then(|()| {
+            if !fixed {
+                return Ok(memory);
+            }
+            if !is_page(at) {
+                return Err(Errno::INVALID);
+            }
+            replace(over)?;
+            let moves = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            told(real::mremap(memory, len, len, moves, at)).inspect_err(|_| give_up(over))
+        });
+        placed.inspect_err(|_| {
             real::munmap(memory, len);
-        }
-        copied?;
-        real::mprotect(memory, len, access);
-        Ok(memory)
+        })
     }
 }
 
-/// Makes a shared mapping: memory with the bytes of the file, which is a region of it.
+/// Makes a shared mapping: memory with the bytes of the file, which is a region of it. It ends the
+/// regions at `over`.
 ///
 /// # Safety
 /// As for `mmap`.
@@ -353,11 +440,19 @@ unsafe fn share(
     len: size_t,
     access: c_int,
     flags: c_int,
+    over: &Range<usize>,
 ) -> Result<*mut c_void> {
     let (len, start) = (pages(null_mut(), len).end, wanted.start);
     let end = start.checked_add(len as u64).filter(|end| *end > start).ok_or(Errno::INVALID)?;
     let flags = flags & KEPT | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let joins = flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) == 0;
+    if is_fixed(flags) {
+        wanted.of.check_map(&(start..end), over)?;
+        // SAFETY: as the caller promises.
+        unsafe { try_out(len, access | WRITABLE, flags, -1, 0)? };
+        regions::check_room(2)?;
+        replace(over)?;
+    }
     let mut memory = null_mut();
     let mapped = wanted.of.map(&(start..end), joins, |file| {
         // SAFETY: as the caller of `mmap` promises. No other thread knows new memory.
@@ -373,7 +468,7 @@ unsafe fn share(
         // SAFETY: the memory of above, which no caller has got.
         unsafe { real::munmap(memory, len) };
     }
-    mapped.map(|start| start as *mut c_void)
+    mapped.inspect_err(|_| give_up(over)).map(|start| start as *mut c_void)
 }
 
 /// Fills new memory with bytes of a file. Pages of zeroes are not touched: they take no memory.

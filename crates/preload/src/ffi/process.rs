@@ -8,7 +8,7 @@
 
 use super::{open, path, real, streams};
 use crate::description::Description;
-use crate::{log, pair, settings, table};
+use crate::{inside, log, pair, settings, table};
 use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
 use std::ptr::null_mut;
@@ -116,8 +116,9 @@ extern "C" fn end() {
 }
 
 fn close_all() {
+    let was_inside = inside::is_inside();
     super::quietly(|| {
-        pair::close_all();
+        pair::close_all(was_inside);
         // A shell that has started this program goes on where it has ended.
         hand_over_all();
     });
@@ -235,6 +236,16 @@ fn hand_over_all() {
     }
 }
 
+/// Closes the files until the next call on each: see [`pair::rest_all`].
+fn rest(goes_on: bool) {
+    if is_loaded() && !is_vfork_child() {
+        super::quietly(|| {
+            pair::rest_all(goes_on);
+            hand_over_all();
+        });
+    }
+}
+
 /// Returns the descriptors of the table.
 fn all() -> impl Iterator<Item = c_int> {
     std::iter::successors(table::next(0), |fd| table::next(fd + 1))
@@ -250,13 +261,13 @@ hook! {
     // is plain during the child's exec, and the parent opens it again when it uses it again. A
     // child that shares the memory of its parent could do neither.
     fn vfork() -> libc::pid_t {
-        if is_loaded() && !is_vfork_child() {
-            super::quietly(|| {
-                pair::rest_all(true);
-                hand_over_all();
-            });
-        }
+        rest(true);
         libc::fork()
+    }
+    // The parent ends in there without `_exit` of this library.
+    fn daemon(keeps_folder: c_int, keeps_streams: c_int) -> c_int {
+        rest(false);
+        real::daemon(keeps_folder, keeps_streams)
     }
     fn __vfork() -> libc::pid_t { vfork() }
     fn execve(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int {
@@ -290,7 +301,7 @@ pub extern "C" fn _Exit(code: c_int) -> ! {
 }
 
 /// Ends the process without its exit handlers. Its files are closed all the same.
-fn leave(code: c_int) -> ! {
+pub(super) fn leave(code: c_int) -> ! {
     if is_loaded() && !is_vfork_child() {
         close_all();
     }

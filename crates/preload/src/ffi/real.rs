@@ -112,6 +112,7 @@ real! {
     fn execvpe(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int;
     fn fexecve(fd: c_int, args: *const *const c_char, env: *const *const c_char) -> c_int;
     fn execveat(dir: c_int, path: *const c_char, args: *const *const c_char, env: *const *const c_char, flags: c_int) -> c_int;
+    fn daemon(keeps_folder: c_int, keeps_streams: c_int) -> c_int;
     fn _exit(code: c_int) -> c_int;
     fn fopen64(name: *const c_char, mode: *const c_char) -> *mut FILE;
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;

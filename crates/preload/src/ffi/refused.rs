@@ -1,7 +1,9 @@
 //! Calls that would reach the home file past its pair. Each fails with an error after which
 //! programs take another way: `read` and `write`.
 
-use super::{data, descriptors, durable, failed, mapping, metadata, open, path, real, requests};
+use super::{
+    data, descriptors, durable, failed, mapping, metadata, open, path, process, real, requests,
+};
 use crate::errno::Errno;
 use crate::{inside, log, settings};
 use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t, off_t, size_t, ssize_t};
@@ -32,6 +34,7 @@ hook! {
         }
         let (fd, path) = (a as c_int, b as *const c_char);
         match number {
+            libc::SYS_exit_group => process::leave(fd),
             libc::SYS_io_uring_setup => refuse("io_uring_setup", libc::ENOSYS),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_open => open::open_at(libc::AT_FDCWD, a as *const c_char, b as c_int, c as mode_t).into(),

@@ -7,10 +7,14 @@
 use super::real;
 use crate::errno::{Errno, Result};
 use crate::inside::Inside;
+use crate::pair;
 use libc::{c_int, c_ulong};
+use parking_lot::Mutex;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 // The names and numbers of `linux/userfaultfd.h` and `linux/fs.h`.
 const UFFD_API: u64 = 0xaa;
@@ -28,7 +32,15 @@ const PM_SCAN_CHECK_WPASYNC: u64 = 2;
 const PAGE_IS_WRITTEN: u64 = 2;
 
 /// Most ranges that one call returns.
-const RANGES: usize = 512;
+const RANGES: usize = 64;
+/// Most trackers of a process: each takes a descriptor.
+const MOST: usize = 64;
+
+/// The trackers. Relaxed: it counts, and orders nothing.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// The page map of this process, while it has a tracker, with the generation of the process.
+/// Locked inside the gate of `pair`, so that no fork leaves it locked.
+static PAGEMAP: Mutex<(u64, Weak<File>)> = Mutex::new((0, Weak::new()));
 
 /// `struct pm_scan_arg`.
 #[repr(C)]
@@ -62,7 +74,20 @@ struct Pages {
 pub(super) struct Tracker {
     /// Of `userfaultfd`.
     faults: Option<OwnedFd>,
-    pagemap: Option<File>,
+    pagemap: Option<Arc<File>>,
+}
+
+/// Opens the page map, or shares it.
+fn pagemap() -> Result<Arc<File>> {
+    let mut known = PAGEMAP.lock();
+    if let Some(pagemap) = known.1.upgrade().filter(|_| known.0 == pair::generation()) {
+        return Ok(pagemap);
+    }
+    let opened = File::open("/proc/self/pagemap").map(Arc::new);
+    let number = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
+    let pagemap = opened.map_err(number)?;
+    *known = (pair::generation(), Arc::downgrade(&pagemap));
+    Ok(pagemap)
 }
 
 /// Calls `ioctl`, and returns its result.
@@ -79,11 +104,18 @@ impl Tracker {
     /// Begins to track whole pages. All of them count as not stored to.
     ///
     /// # Errors
-    /// The kernel cannot do it, or may not.
+    /// The kernel cannot do it, or may not. `EMFILE` if there are too many, or if no descriptor in
+    /// the upper quarter is free: those below are the program's.
     pub fn begin(addresses: &Range<usize>) -> Result<Tracker> {
         let _inside = Inside::enter(); // the descriptors are the library's own
         let flags = UFFD_USER_MODE_ONLY | libc::O_CLOEXEC as usize;
         let (start, len) = (addresses.start as u64, addresses.len() as u64);
+        let is_too_many = COUNT.fetch_add(1, Ordering::Relaxed) >= MOST;
+        // It counts, and its fields are closed inside.
+        let mut tracker = Tracker { faults: None, pagemap: None };
+        if is_too_many {
+            return Err(Errno(libc::EMFILE));
+        }
         // SAFETY: the first call has no pointers, and its result is a descriptor that nothing else
         // has. The others have the structures of their requests.
         unsafe {
@@ -91,16 +123,17 @@ impl Tracker {
             if fd < 0 {
                 return Err(Errno(super::errno()));
             }
-            let fd = super::open::hide(fd);
-            // A field of the tracker, so that it is closed inside.
-            let mut tracker = Tracker { faults: Some(OwnedFd::from_raw_fd(fd)), pagemap: None };
+            let moved = super::open::hide(fd);
+            tracker.faults = Some(OwnedFd::from_raw_fd(moved));
+            if moved == fd {
+                return Err(Errno(libc::EMFILE));
+            }
+            let fd = moved;
             let features = UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED;
             ask(fd, UFFDIO_API, &mut [UFFD_API, features, 0])?;
             ask(fd, UFFDIO_REGISTER, &mut [start, len, UFFDIO_REGISTER_MODE_WP, 0])?;
             ask(fd, UFFDIO_WRITEPROTECT, &mut [start, len, UFFDIO_WRITEPROTECT_MODE_WP])?;
-            let pagemap = File::open("/proc/self/pagemap");
-            let number = |error: std::io::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
-            tracker.pagemap = Some(pagemap.map_err(number)?);
+            tracker.pagemap = Some(pagemap()?);
             // A kernel before 6.7 has no such request, and any other finds no page.
             let mut found = Vec::new();
             tracker.scan(addresses, &mut found)?;
@@ -139,6 +172,7 @@ impl Tracker {
 
 impl Drop for Tracker {
     fn drop(&mut self) {
+        COUNT.fetch_sub(1, Ordering::Relaxed);
         let _inside = Inside::enter();
         drop((self.faults.take(), self.pagemap.take()));
     }

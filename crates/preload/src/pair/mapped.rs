@@ -1,9 +1,10 @@
 //! Operations on files that may have regions, and the life of a region.
 //!
-//! May import: `errno`, `log`, `regions`.
+//! May import: `errno`, `inside`, `log`, `regions`.
 
 use super::{LIST, Pair, State, generation, leave, unforked};
 use crate::errno::{Errno, Result};
+use crate::inside::Inside;
 use crate::log;
 use crate::regions::{self, Memory, Region};
 use atomic_mmap::{AtomicMappedFile, Error};
@@ -36,11 +37,12 @@ impl Pair {
     /// Runs `body` while no other call of the file runs.
     fn exclusively<R>(&self, body: impl FnOnce(&AtomicMappedFile) -> Result<R>) -> Result<R> {
         loop {
+            let inside = Inside::enter(); // before the lock: see `close_all`
             let state = self.state.write();
             if let State::Open { file, .. } = &*state {
                 return body(file);
             }
-            drop(state);
+            drop((state, inside));
             self.wake()?;
         }
     }
@@ -49,10 +51,15 @@ impl Pair {
         regions::of(self.identity, generation())
     }
 
-    /// Publishes all changes of the regions, if the file is open.
-    pub(super) fn publish_in(&self, state: &State) -> Result<()> {
+    /// Publishes all changes of the regions. A file that rests is opened for that.
+    pub(super) fn publish_in(&self, state: &mut State) -> Result<()> {
+        let regions = self.regions();
+        if regions.is_empty() {
+            return Ok(());
+        }
+        self.open_again(state)?;
         match state {
-            State::Open { file, .. } => regions::publish(file, &self.regions(), &ALL),
+            State::Open { file, .. } => regions::publish(file, &regions, &ALL),
             State::Closed | State::Resting { .. } => Ok(()),
         }
     }
@@ -78,6 +85,23 @@ impl Pair {
             made => made,
         })
         .map(drop)
+    }
+
+    /// Checks that no region has some of `bytes` of the file, except at `over`.
+    pub fn check_map(&self, bytes: &Range<u64>, over: &Range<usize>) -> Result<()> {
+        unforked(|| {
+            self.exclusively(|_| {
+                let stays = |region: &Arc<Region>| {
+                    let these = region.addresses_of(bytes);
+                    regions::outside(&these, over).iter().any(|part| !part.is_empty())
+                };
+                if self.regions().iter().any(stays) {
+                    log::line("a second shared mmap of other pages that overlap: ENODEV");
+                    return Err(Errno(libc::ENODEV));
+                }
+                Ok(())
+            })
+        })
     }
 
     /// Makes a region of `bytes` of the file, which is its user. `make` returns the first address

@@ -5,6 +5,7 @@
 
 mod calls;
 mod common;
+mod faults;
 mod kill;
 mod mapping;
 mod model;
