@@ -327,9 +327,9 @@ impl<'a> Transaction<'a> {
     /// a page that was read has since been deployed ([`DeployPolicy`](crate::DeployPolicy)). Begin
     /// a new transaction then, or use [`AtomicMappedFile::transact`].
     ///
-    /// [`Error::PastEnd`] if the file has become too short. [`Error::TooLarge`],
-    /// [`Error::NoSpace`], [`Error::Overdue`], [`Error::Poisoned`], [`Error::Forked`],
-    /// [`Error::Io`]. An error means that nothing was written.
+    /// [`Error::PastEnd`] if the file has become too short, and the length was not asked for.
+    /// [`Error::TooLarge`], [`Error::NoSpace`], [`Error::Overdue`], [`Error::Poisoned`],
+    /// [`Error::Forked`], [`Error::Io`]. An error means that nothing was written.
     ///
     /// After [`set_len`](Self::set_len) also [`Error::Pinned`], and the errors of
     /// [`AtomicMappedFile::set_len`] about a shrink that has taken effect.

@@ -102,6 +102,23 @@ fn a_length_that_was_told_holds_when_the_transaction_commits() {
     }
 }
 
+/// The commit returned `PastEnd`, with the advice to call `set_len`. The transaction had called it,
+/// with the length that the file had. Found by the lab's part `schedules`.
+#[test]
+fn a_file_that_has_become_shorter_than_it_was_told_is_a_conflict() {
+    for sets_it in [false, true] {
+        let (_folder, file) = new_file();
+        let mut tx = file.begin();
+        assert_eq!(tx.len().expect("a length"), LEN);
+        if sets_it {
+            tx.set_len(LEN).expect("the length that it has");
+        }
+        tx.store(LEN - 8, &1u64).expect("a store");
+        elsewhere(|| file.set_len(LEN - 8).expect("shorter"));
+        assert!(is_conflict(tx.commit()), "sets it: {sets_it}");
+    }
+}
+
 /// An error with a length that does not match the earlier reads is a conflict.
 #[test]
 fn a_transaction_is_told_no_length_of_another_state() {

@@ -84,9 +84,21 @@ impl Engine {
         }
         let told = Told { exactly: Some(new), ..Told::default() };
         let read_set = ReadSet { told, ..ReadSet::default() };
-        match self.commit(segments, &read_set, None) {
-            // Another thread has made the file shorter.
-            Err(Error::PastEnd { .. }) if !planted!(ShorterIsNoConflict) => {
+        self.commit_as_told(segments, &read_set, None)
+    }
+
+    /// Commits `segments`. If another thread has made the file shorter than the length that the
+    /// operation goes by, that is a conflict.
+    fn commit_as_told(
+        &self,
+        segments: &[Segment<'_>],
+        read_set: &ReadSet,
+        closure: Option<usize>,
+    ) -> Result<()> {
+        match self.commit(segments, read_set, closure) {
+            Err(Error::PastEnd { .. })
+                if read_set.told.exactly.is_some() && !planted!(ShorterIsNoConflict) =>
+            {
                 Err(Error::Conflict { path: self.path() })
             }
             other => other,
@@ -111,7 +123,7 @@ impl Engine {
         // Do not pass the result through. Moving it loads wider words than were just stored, and
         // waits until those stores have left the processor, behind the last drain.
         let committed = match new_len {
-            None => self.commit(segments, read_set, closure),
+            None => self.commit_as_told(segments, read_set, closure),
             Some(len) => self.commit_with_len(len, segments, read_set, closure),
         };
         if let Err(error) = committed {
