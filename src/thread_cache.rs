@@ -1,4 +1,4 @@
-//! What each thread remembers between operations: its last file, its lane there, and two flags.
+//! The memory of each thread between operations: its last file, its lane there, and two flags.
 //!
 //! The first flag says that the thread has published something since its last full fence. The
 //! second says that the thread is inside the closure of a transaction. File and flags are one word

@@ -1,4 +1,4 @@
-//! What a reader may rely on in every file: short files and functions, headers, narrow comments,
+//! The rules for every file: short files and functions, headers, narrow comments,
 //! plain words, and calls that go downwards.
 //!
 //! Limits are denied, without exceptions.
@@ -18,7 +18,7 @@ const NOBODIES: [&str; 8] =
     ["who", "whoever", "whose", "whom", "somebody", "anybody", "nobody", "everybody"];
 
 /// Beginnings of comments that do not say what a thing is or does.
-const RIDDLES: [&str; 2] = ["The same", "Whether"];
+const RIDDLES: [&str; 4] = ["The same", "Whether", "What ", "Of "];
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rule {
@@ -107,7 +107,7 @@ fn function_name(line: &str) -> Option<&str> {
     words.strip_prefix("fn ").map(|rest| rest.split(end).next().unwrap_or_default())
 }
 
-/// What each rule finds, by file.
+/// The number of findings, by rule and file.
 fn findings() -> BTreeMap<(Rule, String), usize> {
     let mut found = BTreeMap::new();
     let mut add = |rule, name: &str, count: usize| {

@@ -50,7 +50,7 @@ impl std::str::FromStr for Medium {
 #[error("{0:?} is not a medium; the media are dax, page-cache and ram")]
 pub struct UnknownMedium(String);
 
-/// What a completed operation survives.
+/// The crash that a completed operation survives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 #[non_exhaustive]
 pub enum Survives {
@@ -163,7 +163,7 @@ pub enum CloseMode {
     Unsynced,
 }
 
-/// What to do if the home file and the reflection file do not match.
+/// The answer to a home file and a reflection file that do not match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum OnMismatch {
     /// Returns [`Error::Mismatch`](crate::Error::Mismatch) and changes nothing.

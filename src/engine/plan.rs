@@ -72,7 +72,7 @@ pub(super) type Plans<'e> = SmallVec<[RegionPlan<'e>; 8]>;
 /// The words that an operation changes; seldom more than a few.
 pub(super) type WordUpdates = SmallVec<[WordUpdate; 8]>;
 
-/// What an operation does in one region.
+/// The part of an operation in one region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RegionPlan<'e> {
     pub index: RegionIndex,

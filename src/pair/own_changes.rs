@@ -16,7 +16,7 @@ use crate::units::RegionIndex;
 use crate::{primitive, thread_cache};
 use std::cell::RefCell;
 
-/// What the thread has changed inside one closure, other than by its transaction.
+/// The thread's changes inside one closure, other than by its transaction.
 #[derive(Default)]
 struct Changes {
     file: u64,

@@ -118,7 +118,7 @@ impl PageTable {
     /// has loaded the region first.
     ///
     /// # Errors
-    /// What the system says if it has no memory for the state.
+    /// The system's error if it has no memory for the state.
     pub fn insert(&self, region: RegionIndex, loaded: RegionState) -> io::Result<&RegionState> {
         self.regions.get_or_insert(region.0, loaded)
     }

@@ -19,7 +19,7 @@ pub(crate) struct ReadSetEntry {
     pub page_version: Version,
 }
 
-/// What a transaction has been told about the file's length, in bytes.
+/// The answers to a transaction about the file's length, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Told {
     /// The end of the furthest read: the file reaches at least to here.

@@ -12,7 +12,7 @@
 //! where durable points are kept, and pins 4 bytes where a view has pinned. The stamps of
 //! `pair::stamps` come on top.
 //!
-//! What every operation needs lies close together. What is seldom needed is loaded only if a word
+//! Fields that every operation needs lie close together. Seldom ones are loaded only if a word
 //! for the whole region says so. Beyond the hardware's limit, cache misses are most of the cost of
 //! an operation (`docs/decisions/prefetch.md`).
 //!

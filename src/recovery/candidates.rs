@@ -37,7 +37,7 @@ const MOST_LOOKED_AT: usize = 64;
 /// Number of names that a home file may have for its reflection file.
 const NAMES: u32 = 16;
 
-/// What a whole superblock proves about the home file that is being opened.
+/// The proof that a whole superblock gives about the home file that is being opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Claim {
     /// The companion belongs to this home file.

@@ -20,7 +20,7 @@ use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, FileStat, Name, OpenHow};
 use std::path::Path;
 
-/// What the journal of a session holds.
+/// The contents of a session's journal.
 pub(super) struct Found {
     pub base: DurableBase,
     /// The records that count, with their places in the journal.
@@ -42,7 +42,7 @@ struct Usable {
     newest: Option<(Header, usize)>,
 }
 
-/// What lies in the journal's place.
+/// The file in the journal's place.
 pub(super) enum Read {
     Nothing,
     /// The journal of another pair, or of another time.
@@ -70,7 +70,7 @@ pub(super) struct OpenJournal {
     pub made: Option<FileStat>,
 }
 
-/// What opening writes to a journal before the next session begins.
+/// The blocks that opening writes to a journal before the next session begins.
 struct Beginning {
     /// Covers the last session with records, and the next session.
     header: Header,

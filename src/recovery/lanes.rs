@@ -62,7 +62,7 @@ pub(crate) struct FlippedSlices {
     pub is_newest: bool,
 }
 
-/// What recovery does about one lane.
+/// The work of recovery on one lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Actions {
     /// The length that a redo record holds.

@@ -5,7 +5,7 @@
 use crate::config::OnMismatch;
 use crate::error::Mismatch;
 
-/// What the home file's attribute says.
+/// The state of the home file's attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mark {
     /// No attribute: the file is a plain one, or its file system has no attributes.
@@ -25,7 +25,7 @@ pub(crate) enum Mark {
     Closing,
 }
 
-/// What was found in the reflection file's place.
+/// The file in the reflection file's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
     Nothing,
@@ -52,7 +52,7 @@ pub(crate) enum Found {
     },
 }
 
-/// What became of the home file since the last session.
+/// The fate of the home file since the last session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Home {
     AsItWas,
@@ -80,7 +80,7 @@ pub(crate) enum Use {
     JournalSwapped,
 }
 
-/// What opening does with the pair.
+/// The decision of an opening about the pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Decision {

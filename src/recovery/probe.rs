@@ -41,7 +41,7 @@ pub(super) struct Probe {
     pub lengths: Lengths,
     /// The pair that the mark names.
     pub marked: Option<[u8; 16]>,
-    /// What the journal says, where durable points are kept.
+    /// The journal, where durable points are kept.
     pub journal: Option<journal::Found>,
 }
 
@@ -179,8 +179,8 @@ impl Opening<'_> {
             self.look_at(candidate, Claim::PerhapsOriginals, (home, stat), &mut look)?;
             return Ok(look);
         }
-        // What may be this file's, and may not be looked at, is not taken for nothing. A link has
-        // been put there: that is said in any case.
+        // A file that may be this one's, and may not be looked at, does not count as none. A link
+        // has been put there: that is said in any case.
         let is_trap = |why: &Distrust| matches!(why, Distrust::IsLink | Distrust::IsMountedAlone);
         if let Some((name, why)) = distrusted.filter(|(_, why)| may_have_pair || is_trap(why)) {
             return Err(self.distrusted(&name, why));

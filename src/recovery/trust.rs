@@ -10,7 +10,7 @@ use crate::mutant::planted;
 use crate::platform::{File, FileStat, Name, OpenHow};
 use std::io::ErrorKind;
 
-/// What opening found under a name in the folder of companions.
+/// The file under a name in the folder of companions.
 pub(super) enum Named {
     Nothing,
     /// Not a regular file: a folder, a device, a pipe.

@@ -32,7 +32,7 @@ fn points(file: &AtomicMappedFile) -> u64 {
     stats.journal_points + stats.flush_points
 }
 
-/// What a future, or a wait for a number, called durable survives a restart of the machine.
+/// Writes that a future, or a wait for a number, called durable survive a restart of the machine.
 #[test]
 fn what_was_waited_for_survives_a_restart() {
     let Some(ground) = ground() else { return };

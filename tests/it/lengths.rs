@@ -196,7 +196,7 @@ fn a_change_of_the_length_commits_only_on_what_was_read() {
         assert!(is_conflict(tx.commit()), "{mine}");
         assert_eq!((file.len(), contents(&file)[0]), (600_000, 1));
     }
-    // What was read stays valid if only other bytes have changed.
+    // Earlier reads stay valid if only other bytes have changed.
     let (_scratch, file) = new_file(&common::ram());
     file.replace(&[1; 600_000]).expect("replace");
     let mut tx = file.begin();

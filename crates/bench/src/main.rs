@@ -42,7 +42,7 @@ usage: cargo run --release -p bench -- <what> [options]
 
 type Table = fn(&Options) -> io::Result<Found>;
 
-/// What prints a table, by its name.
+/// The measurements that print a table, by their names.
 const TABLES: [(&str, Table); 4] = [
     ("ratios", ratios::measure),
     ("practical", bench::practical::measure),

@@ -231,7 +231,7 @@ pub(crate) fn mend(region: &Arc<Region>, left: &[Arc<Region>]) -> Result<()> {
     Ok(())
 }
 
-/// What a publication writes.
+/// The bytes that a publication writes.
 #[derive(Default)]
 struct Changes {
     bytes: Vec<u8>,

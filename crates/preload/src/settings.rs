@@ -29,7 +29,7 @@ pub(crate) const COMPANION: &[u8] = b".atomic-mmap";
 /// Most bytes of a variable.
 const LIMIT: usize = 4096;
 
-/// What a shared writable mapping of a chosen file is.
+/// The outcome of a shared writable `mmap` of a chosen file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Msync {
     /// An error.

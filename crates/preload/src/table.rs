@@ -35,7 +35,7 @@ static SLOTS: [ArcSwapOption<Description>; LIMIT] = [const { ArcSwapOption::cons
 /// A description that a call uses.
 pub(crate) type Guard = arc_swap::Guard<Option<Arc<Description>>>;
 
-/// What a call finds.
+/// The entry that a call finds.
 pub(crate) enum Found {
     /// Not chosen.
     Libcs,

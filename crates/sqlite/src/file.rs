@@ -1,4 +1,4 @@
-//! What SQLite asks of an open file, in safe terms.
+//! SQLite's questions to an open file, in safe terms.
 //!
 //! `ffi::methods` translates the calls. May import `failure`, `locks` and `main_file`.
 

@@ -183,7 +183,7 @@ impl MainFile {
         if let Some(mode) = known.iter().find(|mode| mode.eq_ignore_ascii_case(argument)) {
             self.journal_mode = mode;
         }
-        // What SQLite answers in the normal locking mode. In the exclusive one its WAL needs no
+        // The answer of SQLite in the normal locking mode. In the exclusive one its WAL needs no
         // memory that processes share, and it would go ahead.
         let is_wal = self.is_exclusive && argument.eq_ignore_ascii_case("wal");
         is_wal.then(|| self.journal_mode.to_owned())

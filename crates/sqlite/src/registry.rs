@@ -34,7 +34,7 @@ struct Entry {
 /// A file for [`Guard`], and `true` if it is open for writing.
 type Handle = (File, bool);
 
-/// What a connection wants to do with a file.
+/// The access to a file that a connection asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Access {
     pub write: bool,

@@ -1,4 +1,4 @@
-//! What SQLite asks of the file system: which file is ours, and which the VFS below has.
+//! SQLite's questions to the file system: which file is ours, and which the VFS below has.
 //!
 //! Databases are ours, and the journals of their transactions and statements. Temporary files,
 //! super-journals and journals that another VFS has left belong to the VFS below. A super-journal

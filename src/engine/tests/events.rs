@@ -1,4 +1,4 @@
-//! Tests of the events that tell of failures, of a slow disk and of recovery.
+//! Tests of the events, as a program gets them that subscribes to `tracing`.
 
 use crate::error::Error;
 use crate::platform::call;
@@ -57,6 +57,49 @@ fn line(folder: &Path, what: &str) -> String {
 fn options(len: usize) -> Options {
     subscribe();
     AtomicMappedFile::options().create(true).len(len as u64).medium(Medium::PageCache)
+}
+
+#[test]
+fn rare_things_are_events_and_writes_are_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let lines = |what| lines(folder.path(), what);
+    let path = folder.path().join("state.dat");
+    let len = 1 << 20;
+    let file = options(len).journal_len(64 << 10).open(&path).expect("create");
+    let opened = line(folder.path(), "opened");
+    assert!(opened.contains("Fresh") && opened.contains("INFO atomic_mmap"), "{opened}");
+    file.write_at(&[1; 100_000], 0).expect("write");
+    file.set_len(2 * len as u64).expect("grow");
+    assert_eq!(lines("grows").len(), 1);
+    let before = lines("").len();
+    for n in 0..100 {
+        file.write_at(&[n; 100], u64::from(n) * 100).expect("write");
+    }
+    assert_eq!(lines("").len(), before, "no event for a write");
+    // The journal fills, and a thread makes a checkpoint.
+    while lines("checkpoint").is_empty() {
+        file.write_at(&[2; 3000], 50_000).expect("write");
+        file.sync().expect("sync");
+    }
+    file.close(CloseMode::Unsynced).expect("close");
+    assert_eq!(lines("closed").len(), 1);
+    let again = options(len).open(&path).expect("open");
+    assert!(lines("opened")[1].contains("Recover"));
+    again.close(CloseMode::Fast).expect("close");
+
+    if cfg!(atomic_mmap_portable) {
+        return; // no attribute of the file tells there that a reflection file is missing
+    }
+    let names = std::fs::read_dir(folder.path()).expect("list");
+    let names = names.map(|entry| entry.expect("an entry").path());
+    let is_reflection = |path: &std::path::PathBuf| {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        name.starts_with(".atomic-mmap.") && !name.ends_with(".journal")
+    };
+    std::fs::remove_file(names.into_iter().find(is_reflection).expect("one")).expect("remove");
+    let refused = options(len).open(&path);
+    assert!(matches!(refused, Err(Error::Mismatch { .. })), "{refused:?}");
+    assert!(lines("refused")[0].contains("ReflectionGone"));
 }
 
 #[test]

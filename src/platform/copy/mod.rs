@@ -405,7 +405,7 @@ impl Native {
     pub(super) fn drain(&self) {
         match self.persistence {
             Persistence::Flush | Persistence::Caches => isa::drain(),
-            // What a thread has stored survives a process crash in any order; only the compiler
+            // The stores of a thread survive a process crash in any order; only the compiler
             // must not move a store across the commit point.
             Persistence::Process => compiler_fence(Ordering::SeqCst),
         }

@@ -108,7 +108,7 @@ mod imp {
         /// Returns value `n`. Makes it from `value` unless another thread has made it first.
         ///
         /// # Errors
-        /// What the system says if it has no memory for the value.
+        /// The system's error if it has no memory for the value.
         ///
         /// # Panics
         /// If the table has no place for value `n`.

@@ -23,7 +23,7 @@ const NAMES: [&str; 5] = [
      0123456789 0123456789 0123456789 01",
 ];
 
-/// What a name stands for.
+/// The thing that a name stands for.
 #[derive(Clone, PartialEq, Debug)]
 enum Thing {
     Small([u64; 1]),

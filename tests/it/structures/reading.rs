@@ -8,7 +8,7 @@ use std::ops::Range;
 const BLOCK: usize = 4096;
 const DATA: usize = 4080;
 
-/// What a name stands for.
+/// The thing that a name stands for.
 #[derive(PartialEq, Debug)]
 pub enum Read {
     /// A value or an array: size of an element, and the bytes.

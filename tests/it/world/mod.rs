@@ -1,4 +1,4 @@
-//! What does the world do to a pair of files? Moves, restores, links, owners, mounts, folders.
+//! The world acts on a pair of files: moves, restores, links, owners, mounts, folders.
 //!
 //! Each test plays what a user, an administrator or a tool did. What must hold: a pair that was
 //! moved or restored together opens, with what can be trusted of it; nothing that may be another's
@@ -24,7 +24,7 @@ fn options() -> Options {
     AtomicMappedFile::options().create(true).len(LEN).journal_len(64 << 10)
 }
 
-/// What every file of these tests holds: something that was synced, on several pages.
+/// Writes and syncs something on several pages, which every file of these tests holds.
 fn write_and_sync(file: &AtomicMappedFile) {
     for page in [0, 1, 70] {
         file.write_at(b"paid", page * 4096 + 100).expect("write");

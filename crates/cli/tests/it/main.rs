@@ -2,7 +2,6 @@
 
 mod common;
 mod ends;
-mod events;
 mod files;
 mod refusals;
 mod texts;

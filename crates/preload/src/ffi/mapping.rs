@@ -221,7 +221,8 @@ fn sync(addresses: &Range<usize>, flags: c_int) -> Result<()> {
     Ok(())
 }
 
-/// Publishes what has changed in pages that go, as one operation of each file.
+/// Publishes what has changed in pages that go, as one operation of each file. A single region
+/// needs no call before it ends, since its end publishes it.
 fn publish_last(addresses: &Range<usize>) -> Result<()> {
     let mut own = files_at(addresses).into_iter().filter(|region| is_own(region));
     own.try_for_each(|region| owner(&region)?.publish(addresses))
@@ -243,8 +244,11 @@ fn check_ends(found: &[Arc<Region>], addresses: &Range<usize>) -> Result<()> {
 
 /// Unmaps pages. What has changed in regions is published before.
 fn unmap(addresses: &Range<usize>) -> Result<()> {
-    check_ends(&regions::at(addresses), addresses)?;
-    publish_last(addresses)?;
+    let found = regions::at(addresses);
+    check_ends(&found, addresses)?;
+    if found.len() > 1 {
+        publish_last(addresses)?;
+    }
     let free = |part: Range<usize>| {
         // SAFETY: the caller of `munmap` gives these addresses up.
         let freed =
@@ -269,7 +273,9 @@ fn replace(addresses: &Range<usize>) -> Result<()> {
         return Err(Errno::INVALID);
     }
     check_ends(&found, addresses)?;
-    publish_last(addresses)?;
+    if found.len() > 1 {
+        publish_last(addresses)?;
+    }
     let part = |region: &Region| regions::common(&region.addresses, addresses);
     found.iter().try_for_each(|region| end(region, &part(region), || Ok(())))
 }

@@ -72,7 +72,7 @@ struct Pages {
 /// The kernel's tracking of one memory. It ends with this value.
 #[derive(Debug)]
 pub(super) struct Tracker {
-    /// Of `userfaultfd`.
+    /// The descriptor of `userfaultfd`.
     faults: Option<OwnedFd>,
     pagemap: Option<Arc<File>>,
 }

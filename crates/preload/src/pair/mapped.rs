@@ -15,6 +15,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Every address.
 const ALL: Range<usize> = 0..usize::MAX;
 
+fn refuse_overlap() -> Errno {
+    log::line("a second shared mmap of other pages that overlap: ENODEV");
+    Errno(libc::ENODEV)
+}
+
 impl Pair {
     /// Runs an operation that changes the file. It returns the range that it has written. Bytes
     /// between the end of the file before and that range are changed as well.
@@ -95,11 +100,7 @@ impl Pair {
                     let these = region.addresses_of(bytes);
                     regions::outside(&these, over).iter().any(|part| !part.is_empty())
                 };
-                if self.regions().iter().any(stays) {
-                    log::line("a second shared mmap of other pages that overlap: ENODEV");
-                    return Err(Errno(libc::ENODEV));
-                }
-                Ok(())
+                if self.regions().iter().any(stays) { Err(refuse_overlap()) } else { Ok(()) }
             })
         })
     }
@@ -122,8 +123,7 @@ impl Pair {
                         region.mappings.fetch_add(1, Ordering::Relaxed);
                         return Ok(region.addresses.start);
                     }
-                    log::line("a second shared mmap of other pages that overlap: ENODEV");
-                    return Err(Errno(libc::ENODEV));
+                    return Err(refuse_overlap());
                 }
                 let (start, memory) = make(file)?;
                 regions::insert(Arc::new(Region {

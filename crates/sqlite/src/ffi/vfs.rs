@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-/// What `pAppData` points to. It is never freed.
+/// The target of `pAppData`. It is never freed.
 pub struct App {
     pub api: Api,
     pub below: *mut RawVfs,

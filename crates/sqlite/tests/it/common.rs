@@ -1,4 +1,4 @@
-//! What the tests share: folders, connections, children.
+//! Shared by the tests: folders, connections, children.
 
 use rusqlite::{Connection, OpenFlags, params};
 use std::io::{BufRead, BufReader};
@@ -108,7 +108,7 @@ pub fn number_from(variable: &str, default: u64) -> u64 {
 
 const ROLE: &str = "ATOMIC_MMAP_SQLITE_ROLE";
 
-/// What this process has to do, if a test has started it.
+/// The task of this process, if a test has started it.
 pub struct Role {
     pub name: String,
     pub path: PathBuf,

@@ -1,4 +1,4 @@
-//! What the machine is, and what the files lie on.
+//! The identity of the machine, and of what the files lie on.
 //!
 //! Owns: the identity of the boot, of the user, of the file systems and of their page cache.
 //!

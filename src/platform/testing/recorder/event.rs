@@ -14,7 +14,7 @@ use std::path::PathBuf;
 pub struct Event {
     /// The thread that caused it. Each thread with an event gets a number, from 1 up.
     pub thread: u64,
-    /// What was done.
+    /// The event itself.
     pub what: What,
 }
 
@@ -32,7 +32,7 @@ pub enum What {
     Copy { file: FileId, offset: u64, bytes: Vec<u8>, through: bool },
     /// The lines of a range were flushed.
     Flush { file: FileId, offset: u64, len: u64 },
-    /// What this thread has flushed or stored through became durable.
+    /// This thread's flushes, and its stores past the cache, became durable.
     Drain,
     /// A file was made durable, with all its metadata or with the metadata that reading needs.
     Sync { file: FileId, all: bool },
