@@ -65,12 +65,8 @@ impl Platform {
     /// Writes the whole buffer to the file. After an error any part of it may have been written.
     /// After `bypass_cache`, as `write_durably`.
     pub fn write_at(&self, file: &File, id: FileId, buf: &[u8], offset: u64) -> io::Result<()> {
-        let mut done = 0;
-        let mut may_bypass = true;
-        while done < buf.len() {
-            let rest = &buf[done..];
-            let at = advance(offset, done)?;
-            let put = attempt!(
+        self.write_whole(file, buf, offset, |rest, at| {
+            attempt!(
                 self,
                 call::WRITE,
                 |most: usize| {
@@ -84,18 +80,8 @@ impl Platform {
                     offset: at,
                     bytes: rest[..*put].to_vec(),
                 }
-            );
-            match put {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(put) => done += put,
-                Err(error) if may_bypass && error.kind() == ErrorKind::InvalidInput => {
-                    self.use_cache(file)?;
-                    may_bypass = false;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+            )
+        })
     }
 
     /// Writes the whole buffer to the file and waits until it is durable: one barrier, which covers
@@ -112,11 +98,7 @@ impl Platform {
         buf: &[u8],
         offset: u64,
     ) -> io::Result<()> {
-        let mut done = 0;
-        let mut may_bypass = true;
-        while done < buf.len() {
-            let rest = &buf[done..];
-            let at = advance(offset, done)?;
+        self.write_whole(file, buf, offset, |rest, at| {
             let put = attempt!(
                 self,
                 call::WRITE_DURABLY,
@@ -133,17 +115,37 @@ impl Platform {
                 }
             );
             match put {
+                // In two calls instead, which sync the whole file.
+                Err(error) if is_refused(&error) => {
+                    self.use_cache(file)?;
+                    self.write_at(file, id, rest, at)?;
+                    self.sync_data(file, id)?;
+                    Ok(rest.len())
+                }
+                put => put,
+            }
+        })
+    }
+
+    /// Writes the whole buffer by repeated calls of `write`, which takes the remaining bytes and
+    /// their offset, and returns how many it wrote. Goes through the cache from the first write
+    /// that the device refuses to take past it.
+    fn write_whole(
+        &self,
+        file: &File,
+        buf: &[u8],
+        offset: u64,
+        write: impl Fn(&[u8], u64) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        let mut done = 0;
+        let mut may_bypass = true;
+        while done < buf.len() {
+            match write(&buf[done..], advance(offset, done)?) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(put) => done += put,
                 Err(error) if may_bypass && error.kind() == ErrorKind::InvalidInput => {
                     self.use_cache(file)?;
                     may_bypass = false;
-                }
-                // In two calls instead, which sync the whole file.
-                Err(error) if is_refused(&error) => {
-                    self.use_cache(file)?;
-                    self.write_at(file, id, rest, at)?;
-                    return self.sync_data(file, id);
                 }
                 Err(error) => return Err(error),
             }
