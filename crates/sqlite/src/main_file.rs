@@ -130,6 +130,14 @@ impl MainFile {
         Ok(())
     }
 
+    /// Prepares for a transaction that writes the whole file anew, as VACUUM does. Refuses a length
+    /// that the file cannot get. Reserves the space that the pages take until they are published:
+    /// a full disk then fails the statement before it copies the first page.
+    pub fn will_overwrite(&mut self, len: u64) -> Result<()> {
+        self.size_hint(len)?;
+        self.overlay()?.1.reserve(len)
+    }
+
     /// Sets the number of bytes that SQLite may read in place, unless `new` is `None`. Returns the
     /// number before.
     pub fn set_mmap_size(&mut self, new: Option<u64>) -> u64 {

@@ -55,6 +55,11 @@ impl Overlay {
         self.bytes.is_on_disk()
     }
 
+    /// Reserves space for `len` bytes of pages, as [`Spill::reserve`] does.
+    pub fn reserve(&mut self, len: u64) -> Result<()> {
+        self.bytes.reserve(len)
+    }
+
     /// Writes `bytes` at `offset`, and makes the file longer if they end past its end.
     pub fn write(&mut self, file: &AtomicMappedFile, bytes: &[u8], offset: u64) -> Result<()> {
         let end = offset + bytes.len() as u64;

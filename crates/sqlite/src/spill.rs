@@ -5,6 +5,8 @@
 
 use crate::failure::{Code, Failure, Result};
 use crate::ffi::mapping;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -45,12 +47,32 @@ impl Spill {
         matches!(self.store, Store::Disk { .. })
     }
 
+    /// Reserves the space that `len` bytes need, without a byte written. More than the budget lies
+    /// on the disk from now on; a file system that reserves nothing gives no promise.
+    pub fn reserve(&mut self, len: u64) -> Result<()> {
+        self.try_reserve(len).map_err(|error| self.write_failure(&error))
+    }
+
+    fn try_reserve(&mut self, len: u64) -> io::Result<()> {
+        if len <= self.budget {
+            return Ok(());
+        }
+        self.move_to_disk()?;
+        let Store::Disk { file, .. } = &self.store else { return Ok(()) };
+        match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, len) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            result => result.map_err(io::Error::from),
+        }
+    }
+
     /// Writes all of `bytes` at `offset`.
     pub fn write(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
-        self.try_write(bytes, offset).map_err(|error| {
-            let what = format!("a temporary file in {}", self.folder.display());
-            Failure::of_io(&error, Code::IOERR_WRITE, &what)
-        })
+        self.try_write(bytes, offset).map_err(|error| self.write_failure(&error))
+    }
+
+    fn write_failure(&self, error: &io::Error) -> Failure {
+        let what = format!("a temporary file in {}", self.folder.display());
+        Failure::of_io(error, Code::IOERR_WRITE, &what)
     }
 
     fn try_write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -165,6 +187,20 @@ mod tests {
             let same = spill.with_bytes(|bytes| bytes == model).expect("map");
             assert!(same, "budget {budget}");
             assert_eq!(std::fs::read_dir(folder.path()).expect("list").count(), 0, "unlinked");
+        }
+    }
+
+    #[test]
+    fn reserved_bytes_are_no_content() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (budget, on_disk) in [(10_000, false), (9999, true)] {
+            let mut spill = Spill::new(folder.path(), budget);
+            spill.write(&[1; 10], 0).expect("write");
+            spill.reserve(10_000).expect("reserve");
+            assert_eq!((spill.len(), spill.is_on_disk()), (10, on_disk));
+            spill.write(&[2; 10], 10).expect("write");
+            let same = spill.with_bytes(|bytes| bytes == [[1; 10], [2; 10]].concat());
+            assert!(same.expect("map"), "budget {budget}");
         }
     }
 }

@@ -69,6 +69,7 @@ pub type DlSymbol = Option<unsafe extern "C" fn(*mut RawVfs, *mut c_void, *const
 pub mod control {
     pub const LOCKSTATE: i32 = 1;
     pub const SIZE_HINT: i32 = 5;
+    pub const OVERWRITE: i32 = 11;
     pub const VFSNAME: i32 = 12;
     pub const PRAGMA: i32 = 14;
     pub const MMAP_SIZE: i32 = 18;

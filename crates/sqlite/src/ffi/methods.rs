@@ -204,6 +204,7 @@ unsafe fn control(
         match operation {
             control::SYNC | control::COMMIT_PHASETWO => return file.publish(),
             control::SIZE_HINT => return file.size_hint(*argument.cast::<i64>() as u64),
+            control::OVERWRITE => return file.will_overwrite(*argument.cast::<i64>() as u64),
             control::LOCKSTATE => *argument.cast::<c_int>() = file.level() as c_int,
             control::HAS_MOVED => *argument.cast::<c_int>() = file.has_moved().into(),
             control::MMAP_SIZE => {

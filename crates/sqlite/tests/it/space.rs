@@ -1,6 +1,7 @@
 //! A full disk. Needs root for its mount, and says so.
 
 use crate::common::{Scratch, assert_whole, code, one, ours_with, run, stock};
+use rusqlite::{Connection, ffi};
 use std::path::Path;
 use std::process::Command;
 
@@ -73,4 +74,33 @@ fn a_full_disk_leaves_the_database_as_it_was() {
         let make_room = || std::fs::remove_file(&ballast).expect("remove");
         fill(&mount.0.path("m/x.db"), &format!("&medium=page-cache{memory}"), make_room);
     }
+}
+
+/// Says what VACUUM says before it writes: that the file is going to be `len` bytes long.
+fn will_overwrite(connection: &Connection, mut len: i64) -> i32 {
+    let argument = (&raw mut len).cast();
+    // SAFETY: the connection is open, and SQLite documents this type of the argument.
+    unsafe {
+        let (db, name) = (connection.handle(), c"main".as_ptr());
+        ffi::sqlite3_file_control(db, name, ffi::SQLITE_FCNTL_OVERWRITE, argument)
+    }
+}
+
+#[test]
+fn a_rewrite_that_does_not_fit_is_refused_before_its_first_page() {
+    let Some(mount) = Mount::new("40m") else {
+        eprintln!("skipped: no right to mount a tmpfs");
+        return;
+    };
+    let path = mount.0.path("m/x.db");
+    let x = ours_with(&path, "&medium=page-cache&max_len=100000000&overlay_memory=100000");
+    run(&x, "CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t(b) VALUES ('old')");
+    for (len, expected) in [(50_000, 0), (1 << 20, 0), (90_000_000, FULL), (1 << 30, FULL)] {
+        run(&x, "BEGIN IMMEDIATE");
+        assert_eq!(will_overwrite(&x, len), expected, "{len} bytes");
+        run(&x, "INSERT INTO t(b) VALUES ('new'); ROLLBACK");
+    }
+    run(&x, "VACUUM");
+    assert_eq!(one(&x, "SELECT group_concat(b) FROM t"), "old");
+    assert_whole(&x);
 }
