@@ -207,7 +207,8 @@ fn a_killed_sqlite_shell_leaves_a_whole_database() {
         String::from_utf8(output.stdout).expect("text").trim().to_owned()
     };
     sql("PRAGMA journal_mode=DELETE; CREATE TABLE t (a); INSERT INTO t VALUES (0)");
-    for kill in 0..10 {
+    let kills = std::env::var("ATOMIC_MMAP_PRELOAD_KILLS").map_or(10, |n| n.parse().expect("kills"));
+    for kill in 0..kills {
         let mut writer = scratch.command("sqlite3");
         let mut writer =
             writer.arg(&path).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("start");
@@ -219,7 +220,7 @@ fn a_killed_sqlite_shell_leaves_a_whole_database() {
                 is_open = input.write_all(b"UPDATE t SET a = a + 1;\n").is_ok();
             }
         });
-        std::thread::sleep(Duration::from_millis(30 + kill * 3));
+        std::thread::sleep(Duration::from_millis(30 + kill % 20 * 3));
         writer.kill().expect("kill");
         writer.wait().expect("wait");
         feeder.join().expect("the feeder ends");
