@@ -13,6 +13,8 @@ const FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 80;
 /// Most columns of a comment.
 const COLUMNS: usize = 100;
+/// Most columns of a line of Markdown.
+const MARKDOWN_COLUMNS: usize = 120;
 /// Words that name no actor.
 const NOBODIES: [&str; 8] =
     ["who", "whoever", "whose", "whom", "somebody", "anybody", "nobody", "everybody"];
@@ -31,6 +33,8 @@ enum Rule {
     /// Comments, string literals and names of functions that name no actor, and comments that begin
     /// with one of [`RIDDLES`].
     Words,
+    /// Lines of Markdown with more than [`MARKDOWN_COLUMNS`]: no tables, code or links' targets.
+    WideMarkdown,
     /// Files without a header.
     Headers,
     /// Calls between two files of `src/engine` that are part of a circle of calls.
@@ -47,6 +51,30 @@ fn root() -> &'static Path {
 
 /// The Rust files below a folder, with paths from the repository's root.
 fn sources(folder: &str) -> Vec<PathBuf> {
+    files_below(folder, "rs")
+}
+
+/// The Markdown files of the repository: in its root, of the documents, and of the other packages.
+fn documents() -> Vec<PathBuf> {
+    let mut files = [files_below("docs", "md"), files_below("crates", "md")].concat();
+    let root = fs::read_dir(root()).expect("list a folder");
+    let root = root.map(|entry| entry.expect("an entry").path());
+    files.extend(root.filter(|path| path.extension().is_some_and(|end| end == "md")));
+    files
+}
+
+/// Returns the number of lines that are too wide.
+fn wide_markdown(text: &str) -> usize {
+    let mut is_code = false;
+    let is_wide = |line: &&str| {
+        is_code ^= line.starts_with("```");
+        let is_text = !is_code && !line.starts_with(['|', '[', '#']);
+        is_text && line.chars().count() > MARKDOWN_COLUMNS
+    };
+    text.lines().filter(is_wide).count()
+}
+
+fn files_below(folder: &str, ending: &str) -> Vec<PathBuf> {
     let mut folders = vec![root().join(folder)];
     let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
@@ -54,7 +82,7 @@ fn sources(folder: &str) -> Vec<PathBuf> {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|end| end == "rs") {
+            } else if path.extension().is_some_and(|end| end == ending) {
                 files.push(path);
             }
         }
@@ -137,6 +165,10 @@ fn findings() -> BTreeMap<(Rule, String), usize> {
             let is_own = path.ends_with("tests/tidy.rs");
             add(Rule::Words, folder, if is_own { 0 } else { nameless_actors(&text) });
         }
+    }
+    for path in documents() {
+        let text = fs::read_to_string(&path).expect("read");
+        add(Rule::WideMarkdown, &name(&path), wide_markdown(&text));
     }
     add(Rule::CircularCalls, "src/engine", circular_calls());
     for upward in upward_calls() {

@@ -148,8 +148,8 @@ impl Engine {
     }
 
     fn close_fast(&self) -> Result<()> {
-        // A mark with sessions says that its own one has begun: a superblock of the one before is
-        // no match from here on. The sync of the home file makes it durable.
+        // Notes in the mark that its session has begun. From here on a superblock of the session
+        // before does not match. The sync of the home file makes the mark durable.
         let begun = |mark: Marker| {
             let Sessions { begun, .. } = mark.sessions?;
             Some(Marker { sessions: Some(Sessions { before: begun, begun }), ..mark })
@@ -203,8 +203,8 @@ impl Engine {
         }
     }
 
-    /// Writes the superblock that says that there is nothing to recover. What it says so of is
-    /// durable.
+    /// Writes the superblock that says that there is nothing to recover. The caller has made
+    /// durable everything that it speaks for.
     fn end_session(&self, state: State) -> Result<()> {
         let how = match self.medium {
             Medium::Ram => How::Cached,

@@ -12,7 +12,7 @@
 //! | `resize` | changes of the file's length |
 //! | `deploy` | copies of valid slices to the home file; the pins of views; hole punching |
 //! | `durable` | durable points: group commit, the cut, the record, the checkpoint, the journal |
-//! | `write::general` | the commit protocols, step by step |
+//! | `commit` | the commit protocols, step by step |
 //! | `io` | copies out of valid slots and into free slots, and prefetches |
 //! | `plan` | which pages, regions, words and locks an operation needs |
 //! | `superblock` | writes of the superblock and the names |
@@ -20,7 +20,7 @@
 //! | `pair` | the state of one open pair: it has no operations |
 //!
 //! Invariant over all of them: a thread in a read section of its lane never waits for a page's or a
-//! region's lock, so `wait_for_read_sections` always ends. What lies below: `lock`, `store`,
+//! region's lock, so `wait_for_read_sections` always ends. What lies below: `lock`, `mmap`,
 //! `format`, `bitmap`, `platform`, `units`, `error`.
 
 mod close;

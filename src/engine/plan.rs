@@ -16,6 +16,7 @@ use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 use smallvec::SmallVec;
 use std::ops::Range;
 
+/// Returns `true` if the segment begins and ends between slices.
 pub(super) fn is_whole_slices(segment: &Segment<'_>) -> bool {
     segment.offset.is_multiple_of(SLICE as u64) && segment.data.len().is_multiple_of(SLICE)
 }
@@ -30,6 +31,7 @@ pub(crate) struct Segment<'a> {
 }
 
 impl Segment<'_> {
+    /// Returns the range of offsets.
     pub fn range(&self) -> std::ops::Range<u64> {
         self.offset..self.end()
     }
@@ -161,6 +163,7 @@ pub(super) fn lock_all<'e>(plans: &[RegionPlan<'e>]) -> LockGuards<'e> {
     held
 }
 
+/// Locks the region exclusively.
 #[inline]
 pub(super) fn lock_whole_region(region: &RegionState) -> LockGuard<'_> {
     lock_region(&region.lock, region.pages.iter().map(|page| &page.lock))

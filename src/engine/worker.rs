@@ -2,7 +2,7 @@
 //!
 //! Owns: the queue of requests, the timers, and the thread that serves both. The thread starts with
 //! the first request or timer, and ends when the file is closed. The worker knows no engine. The
-//! rooms below the tasks request work here, and [`Tasks`], from the top of the house, does it. On a
+//! rooms below the tasks request work here, and [`Tasks`], in `engine::tasks`, does it. On a
 //! simulated machine there is no worker: the thread that cannot go on without the work does it. So
 //! the locks here are real ones, even under a model checker.
 //!

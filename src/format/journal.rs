@@ -122,7 +122,7 @@ pub struct Change {
     pub count: u64,
     /// Where the slices of each page are valid now.
     pub valid: Validity,
-    /// The slices that the record holds. A change with slices is about one page; a full record has
+    /// The slices that the record holds. A change with slices is about one page; a base record has
     /// none.
     pub slices: Slices,
 }
@@ -132,7 +132,7 @@ pub struct Change {
 pub struct Record {
     /// Counts the durable points of a session from 1.
     pub number: u64,
-    /// `true` for a full record (base): both files were synced before it was written. No earlier
+    /// `true` for a base record: both files were synced before it was written. No earlier
     /// record is needed. None may be replayed, since it could overwrite slices that this record
     /// relies on.
     pub is_base: bool,

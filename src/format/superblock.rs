@@ -137,7 +137,7 @@ pub struct ClosedAs {
     pub mtime: Moment,
     /// Time of the last change of its inode.
     pub ctime: Moment,
-    /// A checksum over a part of its bytes: `engine::sample` says which.
+    /// A checksum over a part of its bytes: `engine::superblock::sample` says which.
     pub sum: Option<u32>,
 }
 
@@ -148,8 +148,8 @@ pub enum State {
     InUse,
     /// Closed by `CloseMode::Fast`.
     Clean(ClosedAs),
-    /// Closed by `CloseMode::Spatial`, which was about to remove the reflection file. The home file
-    /// is complete, and the reflection file means nothing any more.
+    /// The reflection file was about to be removed and means nothing any more: by a discard, or by
+    /// `CloseMode::Spatial` on a file without a mark. The home file is complete.
     Emptied,
 }
 

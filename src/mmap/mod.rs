@@ -5,8 +5,8 @@
 //! Every call checks this here. A violation panics with the file and the range, and is a bug of the
 //! engine, never of a caller. One check comes a few steps earlier: [`two_sided::Filling`], for a
 //! caller with a pinned lane. Avoiding holes is the engine's duty (`pair::space` allocates before
-//! first touch). May import `platform`, `primitive` and `units`. With `platform`, the only address
-//! of `unsafe` in the crate.
+//! first touch). May import `platform`, `primitive` and `units`. With `platform` and
+//! `View::as_slice`, the only address of `unsafe` in the crate.
 //!
 //! Nothing here returns a reference into the mapping: bytes are copied in and out.
 

@@ -110,8 +110,8 @@ impl Filling<'_, '_> {
     #[inline(always)]
     pub fn fill_from_one(self, second: bool) {
         let ptr = select_unpredictable(second, self.from[1], self.from[0]);
-        // SAFETY: whichever is selected, it begins `to.len()` mapped and backed bytes (the
-        // invariant).
+        // SAFETY: whichever is selected, it begins `to.len()` mapped bytes (the invariant). Where
+        // the file backs them no more, the load is a SIGBUS, and no undefined behaviour.
         unsafe { self.file.copy_out_from(self.to, ptr) }
     }
 
@@ -119,7 +119,7 @@ impl Filling<'_, '_> {
     /// file of bit 0 of `sides`.
     #[inline(always)]
     pub fn fill_from_sides(self, sides: u64) {
-        // SAFETY: both begin `to.len()` mapped and backed bytes (the invariant).
+        // SAFETY: both begin `to.len()` mapped bytes (the invariant); as in `fill_from_one`.
         unsafe { self.file.platform.copy_out_of_sides(self.to, self.from, sides) }
     }
 }

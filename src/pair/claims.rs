@@ -11,7 +11,7 @@
 //! Invariant: where durable points are kept, views are copies and pin nothing. So no slice has one
 //! slot claimed by a view and the other by a durable point: a write would need a third slot.
 //!
-//! May import `pair::region`, `bitmap`, and the planted bugs.
+//! May import `pair::region`, `bitmap`, `primitive`, and the planted bugs.
 
 use crate::bitmap::Slices;
 use crate::mutant::planted;

@@ -7,7 +7,8 @@
 //! - the number of reads before the last write.
 //!
 //! A wrong prediction costs time, never correctness: a needless prefetch, a miss that is not
-//! hidden, or a deployment too early or too late. May import `bitmap`, `units`.
+//! hidden, or a deployment too early or too late. May import `bitmap`, `units`,
+//! and the period of `pair::stamps`.
 
 use crate::bitmap::Side;
 use crate::pair::stamps::NOTED;

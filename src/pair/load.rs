@@ -2,7 +2,8 @@
 //!
 //! Words are read through the file and not through the mapping, because they may lie in a hole.
 //!
-//! May import `pair::{region, page_table, log}`, `mmap`, `format`, `bitmap`, `units`.
+//! May import `pair::{region, page_table, log}`, `mmap`, `format`, `bitmap`, `error`,
+//! `units`.
 
 use crate::bitmap::span;
 use crate::error::{Error, Result};
@@ -109,6 +110,7 @@ impl Pair {
         Ok(())
     }
 
+    /// Loads the state of a region from its words.
     #[cold]
     pub(crate) fn load_region(&self, region: RegionIndex) -> Result<&RegionState> {
         let (mut region_word, mut slice_words) = (0, [0; PAGES_PER_REGION]);

@@ -16,7 +16,7 @@
 //! | `hints` | predictors from a thread's recent operations |
 //! | `readiness` | whether a write finds its pages in their usual state |
 //! | `read_set` | the types of a transaction's read set |
-//! | `pair::own_changes` | what a thread changes while it runs a transaction's closure |
+//! | `own_changes` | what a thread changes while it runs a transaction's closure |
 //! | `stats` | the counters |
 //!
 //! May import what lies below the engine: `lock`, `mmap`, `format`, `bitmap`, `platform`, `units`.
@@ -372,8 +372,8 @@ impl Pair {
         self.lanes.cached_lane_for_write(|| Tag::from_bits(self.tag.load(Ordering::Acquire)))
     }
 
-    /// Waits until this thread's earlier flushed stores are durable. The engine drains nowhere
-    /// else, so `Stats` counts every drain.
+    /// Waits until this thread's earlier flushed stores are durable. `Stats` counts these
+    /// drains: all of operations, and none of superblocks and of recovery.
     #[inline]
     pub(crate) fn drain(&self, lane: &Lane) {
         self.platform.drain();

@@ -1,6 +1,7 @@
 //! Holds the types of a transaction's read set, and the count of changes to watched pages.
 //!
-//! `read::read_set` says how a read set is validated. May import `units`, `error`, `primitive`.
+//! `read::read_set` says how a read set is validated. May import
+//! `pair::region`, `lock`, `units`, `primitive`.
 
 use crate::lock::Version;
 use crate::mutant::{planted, unless};
@@ -84,6 +85,7 @@ impl Watched {
         unless!(WatchedNotCounted, self.0.fetch_add(1, Ordering::SeqCst));
     }
 
+    /// Returns the number of changes so far.
     pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }

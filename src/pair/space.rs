@@ -10,7 +10,8 @@
 //! page cache (`pair::pieces`). If the file system has no more space, only the needed pages are
 //! allocated.
 //!
-//! May import `mmap`, `format`, `pair::region`.
+//! May import `pair::{log, page_table, pieces, region, stats}`, `mmap`, `format`, `bitmap`,
+//! `config`, `error`, `primitive`, `units`.
 
 use crate::bitmap::{Side, Slices, Validity};
 use crate::config::Medium;
@@ -142,6 +143,7 @@ impl Pair {
         [slots(Side::Home), slots(Side::Reflection) + words]
     }
 
+    /// Returns the word with the chunk's allocation flags.
     #[inline]
     pub(crate) fn chunk_state(&self, chunk: ChunkIndex) -> &AtomicU8 {
         let superchunk = self.state.superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
@@ -449,6 +451,7 @@ impl Pair {
         Ok(())
     }
 
+    /// Allocates a range of the reflection file.
     pub(crate) fn allocate_reflection(&self, at: u64, len: u64) -> Result<()> {
         self.reflection
             .allocate(at, len)

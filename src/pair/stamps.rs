@@ -2,9 +2,9 @@
 //!
 //! The cost of a read, beyond its one cache miss, is the number of its loads and stores. The
 //! processor keeps each of them until all earlier ones are done, and its window is limited
-//! (`docs/decisions/deployed-stamps.md`). Finding the state of a page takes two dependent loads,
-//! and judging it eight more. The stamp replaces all of them. The stamps of consecutive pages lie
-//! next to each other in memory.
+//! (`docs/decisions/deployed-stamps.md`). Finding and judging the state of a page takes some ten
+//! loads, the first of them in a chain. The stamp replaces all of them. The stamps of consecutive
+//! pages lie next to each other in memory.
 //!
 //! A stamp is odd while its page is known to be deployed, loadable, and entirely inside the file.
 //! This is not a heuristic. If a reader sees the same odd stamp before and after its copy, the copy

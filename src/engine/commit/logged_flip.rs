@@ -89,6 +89,7 @@ impl Engine {
         DraftRecord { valid, line }
     }
 
+    /// Returns the bytes of the lane's next flip record for the target.
     #[inline(always)]
     pub(in crate::engine) fn entry(
         &self,

@@ -7,9 +7,9 @@
 //! | `undo` | any set of ranges | 3 | the end of the record |
 //! | `redo` | slices that have no free slot | 3 or 4 | the record |
 //!
-//! The caller of each function holds the locks and has allocated everything that is stored to. It
-//! publishes afterwards, except after a redo record. A commit cannot fail. In the copying before it
-//! only one step can: reading a slice to complete it. Every drain says what it orders.
+//! The caller of each function holds the locks. It has allocated everything that is stored to, and
+//! publishes afterwards; `redo` does both itself, and its allocation can fail. No other step of a
+//! commit can. Every drain says what it orders.
 //!
 //! These steps also run on media where only a process crash counts; drains and flushes cost nothing
 //! there. Ideas: Acumen IV-C and IV-D (flip), MGSP III-C1 (undo log of words, short records in
@@ -96,10 +96,12 @@ impl Engine {
         }
     }
 
+    /// Returns the error of an operation that needs `needed` bytes of the log area.
     pub(in crate::engine) fn too_large(&self, needed: u64) -> Error {
         Error::TooLarge { path: self.path(), needed, limit: layout::LOG_AREA_LEN }
     }
 
+    /// Stores the new words. The next drain makes them durable.
     #[inline(always)]
     pub(in crate::engine) fn store_updates(&self, lane: &Lane, moves: &[WordUpdate]) {
         for change in moves {

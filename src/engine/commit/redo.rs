@@ -121,7 +121,7 @@ impl Engine {
         new_len: Option<u64>,
         held: &[LockGuard<'_>],
     ) -> Result<()> {
-        // A durable point may have failed while this writer waited for its pages. Its full record
+        // A durable point may have failed while this writer waited for its pages. Its base record
         // may be on the disk all the same, and covers the slots that are stored to here.
         unless!(RedoAfterFailure, self.check_usable()?);
         if let Some(len) = new_len

@@ -62,6 +62,7 @@ impl Engine {
         lane.stats.bump(Counter::Undo, 1);
     }
 
+    /// Invalidates the lane's undo record. The next drain makes that durable.
     pub(super) fn end_undo_record(&self, lane: &InUse<'_>) {
         self.reflection.store_word_through(layout::undo_entry(lane.index()), 0);
         lane.stats.bump(Counter::BytesWritten, SLICE as u64);

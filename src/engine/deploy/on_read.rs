@@ -10,8 +10,8 @@
 //! A page that is read repeatedly stays in the processor's caches, and those reads lose next to
 //! nothing. So of several reads within one page, with no read of another page between them, at most
 //! one is counted. Counting stores to a cache line that reads do not need otherwise. So one read in
-//! [`SAMPLED`](super::policy::SAMPLED) is counted, or one in `SAMPLED_OF_SEVERAL` if it spans
-//! pages. As a rule no read is counted of a thread that writes now and then.
+//! [`SAMPLED`](super::policy::SAMPLED) is counted, or one in `SAMPLED_OF_SEVERAL` if it is
+//! longer than a page. As a rule no read is counted of a thread that writes now and then.
 //!
 //! For a long read the loss is known at once: the number of pieces in which its bytes lay.
 //!
@@ -91,6 +91,7 @@ impl Engine {
         page.start() < self.len() && is_loadable()
     }
 
+    /// Returns the allocation flags of the page's chunk.
     pub(in crate::engine) fn alloc_flags_of(&self, page: PageIndex) -> u8 {
         self.chunk_state(ChunkIndex::of(page.start())).load(Ordering::Acquire)
     }

@@ -22,7 +22,7 @@ pub(in crate::engine) const LONG: u64 = 64 << 10;
 /// page.
 pub(in crate::engine) const SAMPLED: u32 = if cfg!(shuttle) { 1 } else { 7 };
 
-/// One read of several pages in this many is counted. Those reads lose more, and counting costs
+/// One read of more than a page in this many is counted. Those reads lose more, and counting costs
 /// little in comparison. No read of 64 bytes has to pay for it.
 pub(in crate::engine) const SAMPLED_OF_SEVERAL: u32 = if cfg!(shuttle) { 1 } else { 2 };
 

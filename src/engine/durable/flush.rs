@@ -4,9 +4,9 @@
 //! Owns: the list of waiters, and the rule by which they get their results.
 //!
 //! Invariants:
-//! - F1. A waiter on the list has a request to the worker behind it, or the thread that put it
+//! - A waiter on the list has a request to the worker behind it, or the thread that put it
 //!   there serves it.
-//! - F2. A thread that takes waiters off the list gives each of them a result, even if it panics.
+//! - A thread that takes waiters off the list gives each of them a result, even if it panics.
 //!
 //! So every waiter gets a result, unless the worker dies: `poison_by_panic` then fails those on the
 //! list, and a waiter that comes later finds the handle poisoned. May import `plan`, `pair`, and

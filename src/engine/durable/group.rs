@@ -13,8 +13,9 @@ use crate::mutant::planted;
 /// it.
 #[derive(Default)]
 pub(in crate::engine) struct Turns {
-    /// Number of turns that were begun, and number of turns that have ended, made durable or not.
+    /// Number of turns that were begun.
     pub(super) begun: u64,
+    /// Number of turns that have ended, with a durable point or without.
     over: u64,
     /// The last turn that made a durable point.
     made: u64,
@@ -27,6 +28,7 @@ pub(super) struct Leader<'e> {
 }
 
 impl Leader<'_> {
+    /// Ends the turn, and wakes the threads that wait for it.
     pub(super) fn end(&mut self, is_made: bool) {
         self.has_ended = true;
         let mut turns = self.durable.turns.lock();

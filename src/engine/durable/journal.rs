@@ -1,7 +1,7 @@
 //! The open journal: where the next record goes, and which records are still needed.
 //!
 //! Owns: the open journal and its ring of blocks. Invariants (from `docs/model/durable_points.py`):
-//! - A record's blocks are used again only after a later checkpoint or full record. That one has
+//! - A record's blocks are used again only after a later checkpoint or base record. That one has
 //!   made everything durable in place that the record covers.
 //! - The newest record is never overwritten, so a torn write leaves it intact.
 //! - A record is contiguous, and shares no block with another record.
@@ -97,7 +97,7 @@ impl Ring {
         }
     }
 
-    /// Returns the number of blocks that a full record needs past the end of the ring. Returns 0 if
+    /// Returns the number of blocks that a base record needs past the end of the ring. Returns 0 if
     /// there is room for it next to the newest record.
     fn missing(&self, blocks: u64) -> u64 {
         let needed = self.needed.back().copied().into_iter().collect();
@@ -209,7 +209,7 @@ impl Journal {
         len.div_ceil(BLOCK as u64) <= self.ring.lock().longest()
     }
 
-    /// Makes sure that a full record of `len` bytes has room once both files are synced. Only the
+    /// Makes sure that a base record of `len` bytes has room once both files are synced. Only the
     /// words of very many pages need this. The journal then grows past its full length, and keeps
     /// its length until it is opened again.
     ///
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn a_long_base_goes_behind_the_end_unless_it_fits_beside_the_newest() {
         let ring = ring(&[(0, 900), (900, 40)]);
-        // When the full record is written, all records but the newest are forgotten.
+        // When the base record is written, all records but the newest are forgotten.
         assert_eq!((ring.missing(900), ring.missing(901)), (0, 901));
     }
 

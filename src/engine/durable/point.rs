@@ -84,6 +84,7 @@ impl Engine {
         self.make_durable_point(lane, durable)
     }
 
+    /// Makes a durable point of the state at the cut that it takes.
     pub(super) fn make_durable_point(&self, lane: &Lane, durable: &Durable) -> Result<()> {
         self.check_usable()?;
         let mut cut = self.take_cut(durable);

@@ -21,6 +21,7 @@ impl Engine {
         Err(Error::Conflict { path: self.path() })
     }
 
+    /// Checks that the sorted segments end within the file.
     #[inline]
     pub(super) fn check_segments(&self, segments: &[Segment<'_>]) -> Result<()> {
         // The segments are sorted: the last one has the highest end.

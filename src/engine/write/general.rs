@@ -1,10 +1,10 @@
 //! The general way of writes and transactions: locks, checks, and the choice of a commit protocol.
 //!
 //! The order is always: load the regions (in a read section), take the locks (outside of one),
-//! validate, allocate, and only then store. So an error means that nothing has changed. Every error
-//! but one comes before the first store: reading a slice to complete it may fail during the copy.
-//! Until then only slots that are not valid have been stored to. That error path drains before the
-//! locks open, so that none of its stores reaches the medium late.
+//! validate, allocate, and only then store. So an error means that nothing has changed. Two errors
+//! come during the copy: a slice cannot be read to complete it, or the call that writes a long run
+//! fails. Until then only free slots have been stored to. That error path drains before the locks
+//! open, so that none of its stores reaches the medium late.
 //!
 //! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.

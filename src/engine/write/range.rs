@@ -22,6 +22,7 @@ use crate::pair::read_set::ReadSet;
 use crate::units::PageIndex;
 
 impl Engine {
+    /// Writes the segments in one operation, unless `read_set` has changed.
     pub(super) fn commit_over_pages(
         &self,
         lane: &InUse<'_>,

@@ -4,8 +4,8 @@
 //! invalidates a flip record clears the page that DRAM keeps for it. `lanes` has the other
 //! invariants.
 //!
-//! May import `pair::{gates, hints, stats}`, `format`, `units`, `primitive`, and fences of
-//! `platform`.
+//! May import `log::guard`, `pair::{gates, hints, stats}`, `format`, `units`, `primitive`, and
+//! fences of `platform`.
 
 use crate::format::entry::Sequence;
 #[cfg(not(loom))]

@@ -24,7 +24,7 @@
 //!
 //! All of this happens under the lock of the page that the records name.
 //!
-//! May import `pair::log::{lane, lanes}`, `pair::region`, `format`, `bitmap`, `units`.
+//! May import `pair::log::lane`, `pair::{region, stats}`, `format`, `bitmap`, `units`.
 
 use crate::bitmap::{self, Slices};
 use crate::format::entry::Sequence;
