@@ -144,7 +144,7 @@ impl Description {
         };
         if let Some(at) = at {
             write(at)?;
-        } else {
+        } else if count > 0 {
             let mut offset = self.offset.lock();
             *offset = write(*offset)?;
         }

@@ -81,7 +81,7 @@ extern "C" fn load() {
     }
     IS_LOADED.store(true, Ordering::Relaxed);
     super::quietly(|| {
-        adopt_inherited();
+        adopt_others();
     });
 }
 
@@ -124,16 +124,17 @@ fn close_all() {
     });
 }
 
-/// Takes the descriptors into the table that the process was started with.
-fn adopt_inherited() {
+/// Takes the descriptors of chosen files into the table that are not there: those that the process
+/// was started with, and those that were opened by a name that is not chosen.
+pub(super) fn adopt_others() {
     let mut seen: Vec<(c_int, pair::Identity)> = Vec::new();
-    for fd in inherited() {
+    for fd in others() {
         let Some(chosen) = path::chosen_fd(fd) else { continue };
         let shared = seen.iter().find(|(of, it)| *it == chosen.identity && is_dup(*of, fd));
         let shared = shared.and_then(|(of, _)| table::share(*of));
         seen.push((fd, chosen.identity));
         if let Some(of) = shared {
-            open::enter(fd, of, true);
+            open::enter(fd, of, stays(fd));
             continue;
         }
         // SAFETY: the calls have no pointers.
@@ -143,7 +144,9 @@ fn adopt_inherited() {
             continue;
         }
         if fd as usize >= table::LIMIT {
-            log::line(&format!("descriptor {fd} was inherited, is past 65535, and is closed"));
+            log::line(&format!(
+                "descriptor {fd} is that of a chosen file, is past 65535, and is closed"
+            ));
             // SAFETY: the call has no pointers.
             unsafe { real::close(fd) };
             continue;
@@ -151,14 +154,21 @@ fn adopt_inherited() {
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let opened = chosen.acquire(writes);
         if opened.is_err() {
-            log::line(&format!("descriptor {fd} was inherited, and its calls fail"));
+            log::line(&format!("descriptor {fd} is that of a chosen file, and its calls fail"));
         }
         let offset = u64::try_from(offset).unwrap_or(0);
-        open::enter(fd, Arc::new(Description::new(opened, flags, offset)), true);
+        open::enter(fd, Arc::new(Description::new(opened, flags, offset)), stays(fd));
     }
 }
 
-fn inherited() -> Vec<c_int> {
+/// Returns `true` if the kernel's descriptor stays open at an exec.
+fn stays(fd: c_int) -> bool {
+    // SAFETY: the call has no pointers.
+    unsafe { real::fcntl64(fd, libc::F_GETFD, 0) & libc::FD_CLOEXEC == 0 }
+}
+
+/// Returns the open descriptors that are not in the table.
+fn others() -> Vec<c_int> {
     let _inside = crate::inside::Inside::enter();
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         log::line("/proc is not there, so no file is chosen");
@@ -166,6 +176,7 @@ fn inherited() -> Vec<c_int> {
     };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let mut all: Vec<c_int> = numbers.collect();
+    all.retain(|fd| !table::is_chosen(*fd) && !table::is_private(*fd));
     // The descriptor of the folder itself is closed again.
     // SAFETY: the call has no pointers.
     all.retain(|fd| unsafe { real::fcntl64(*fd, libc::F_GETFD, 0) } >= 0);
