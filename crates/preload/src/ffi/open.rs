@@ -12,6 +12,7 @@ use crate::table::{self, Found};
 use crate::{inside, log, settings};
 use libc::{AT_FDCWD, c_char, c_int, mode_t};
 use std::cmp::Ordering;
+use std::ffi::CStr;
 use std::sync::Arc;
 
 /// Opens a path below a folder.
@@ -32,8 +33,23 @@ pub(super) unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode
         let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
         let is_early = reads && path::chosen(dir, path, 0).is_none();
         let asked = if is_early { flags } else { flags & !libc::O_TRUNC };
-        adopted(real::openat(dir, path, asked, mode), flags, flags != asked)
+        let hides = flags & libc::O_CLOEXEC == 0
+            && !path.is_null()
+            && path::has_likely_name(CStr::from_ptr(path));
+        let closes = if hides { libc::O_CLOEXEC } else { 0 };
+        let fd = adopted(real::openat(dir, path, asked | closes, mode), flags, flags != asked);
+        shown(fd, hides)
     }
+}
+
+/// Lets a descriptor stay open at an exec, if the program wants that and it is not chosen. Until it
+/// is known what it is, no program that another thread starts may get it.
+fn shown(fd: c_int, hides: bool) -> c_int {
+    if fd >= 0 && hides && !table::is_chosen(fd) {
+        // SAFETY: the call has no pointers.
+        unsafe { real::fcntl64(fd, libc::F_SETFD, 0) };
+    }
+    fd
 }
 
 /// Opens a path by `openat2`, which has no function in libc.
@@ -68,7 +84,9 @@ pub(super) unsafe fn open_how(
             if truncates {
                 asked.flags &= !(libc::O_TRUNC as u64);
             }
-            adopted(call(&raw const asked), flags, truncates)
+            asked.flags |= libc::O_CLOEXEC as u64;
+            let fd = adopted(call(&raw const asked), flags, truncates);
+            shown(fd, flags & libc::O_CLOEXEC == 0)
         }
     }
 }
@@ -197,9 +215,11 @@ hook! {
 unsafe fn temporary(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
     process::prepare();
     // SAFETY: as the caller promises.
-    let fd = unsafe { real::mkostemps64(template, suffix, flags) };
-    if inside::is_inside() || !settings::is_on() {
-        return fd;
+    unsafe {
+        if inside::is_inside() || !settings::is_on() {
+            return real::mkostemps64(template, suffix, flags);
+        }
+        let fd = real::mkostemps64(template, suffix, flags | libc::O_CLOEXEC);
+        shown(adopted(fd, flags | libc::O_RDWR, false), flags & libc::O_CLOEXEC == 0)
     }
-    adopted(fd, flags | libc::O_RDWR, false)
 }

@@ -158,6 +158,9 @@ pub(super) fn adopt_others() {
         }
         let offset = u64::try_from(offset).unwrap_or(0);
         open::enter(fd, Arc::new(Description::new(opened, flags, offset)), stays(fd));
+        if path::regular(fd).is_none_or(|found| path::identity(&found) != chosen.identity) {
+            open::forget(fd); // another thread has given the number to another file
+        }
     }
 }
 
@@ -206,17 +209,17 @@ fn replaced(exec: impl FnOnce() -> c_int) -> c_int {
     }
     let body = || {
         pair::rest_all(false);
-        let handed: Vec<c_int> = all().filter(|fd| table::is_kept(*fd)).collect();
-        for &fd in &handed {
-            let Some(of) = table::share(fd).filter(|of| of.is_plain()) else { continue };
-            hand_over(fd, &of);
-            // SAFETY: the call has no pointers.
-            unsafe { real::fcntl64(fd, libc::F_SETFD, 0) };
+        let kept = all().filter(|fd| table::is_kept(*fd));
+        let handed: Vec<_> = kept
+            .filter_map(|fd| Some((fd, table::share(fd).filter(|of| of.is_plain())?)))
+            .collect();
+        for (fd, of) in &handed {
+            hand_over(*fd, of);
+            set_stays(*fd, of, true);
         }
         let result = (exec(), super::errno());
-        for &fd in &handed {
-            // SAFETY: as above.
-            unsafe { real::fcntl64(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize) };
+        for (fd, of) in &handed {
+            set_stays(*fd, of, false);
         }
         Ok(result)
     };
@@ -230,11 +233,28 @@ fn replaced(exec: impl FnOnce() -> c_int) -> c_int {
 }
 
 /// Gives the kernel the offset of a descriptor, so that other processes that have it find the
-/// offset.
-pub(super) fn hand_over(fd: c_int, of: &Description) {
+/// offset. Another thread may have given the number to another file meanwhile.
+fn hand_over(fd: c_int, of: &Description) {
+    of.hand_over(|offset| {
+        // SAFETY: the call has no pointers.
+        table::is_of(fd, of) && unsafe { real::lseek64(fd, offset as i64, libc::SEEK_SET) } >= 0
+    });
+}
+
+/// Gives the kernel the last offset of a descriptor that this thread is closing.
+pub(super) fn hand_over_last(fd: c_int, of: &Description) {
     // SAFETY: the call has no pointers.
-    of.hand_over(|offset| unsafe {
-        real::lseek64(fd, offset as i64, libc::SEEK_SET);
+    of.hand_over(|offset| unsafe { real::lseek64(fd, offset as i64, libc::SEEK_SET) } >= 0);
+}
+
+/// Sets whether a descriptor stays open at an exec, if it still has its description.
+fn set_stays(fd: c_int, of: &Description, stays: bool) {
+    let flags = if stays { 0 } else { libc::FD_CLOEXEC };
+    of.hold(|| {
+        if table::is_of(fd, of) {
+            // SAFETY: the call has no pointers.
+            unsafe { real::fcntl64(fd, libc::F_SETFD, flags as usize) };
+        }
     });
 }
 
