@@ -159,11 +159,33 @@ static void renamed(void) {
     HOLDS((fd = open("y.dat", O_RDWR)) >= 0 && pwrite(plain, "L", 1, 0) == 1 && finds(fd, "Linked"));
 }
 
+static volatile sig_atomic_t handled;
+
+static void handle(int signal) {
+    (void)signal;
+    handled++;
+}
+
+// A signal that the program blocks waits, whatever threads the library has.
+static void signals(void) {
+    static char block[4096];
+    sigset_t blocked, pending;
+    int fd = open("x.dat", O_RDWR | O_CREAT, 0600), got;
+    for (int n = 0; n < 300; n++)
+        HOLDS(pwrite(fd, block, sizeof block, n * 7919 % 200 * 4096) == sizeof block && (n % 3 || fsync(fd) == 0));
+    signal(SIGUSR1, handle);
+    HOLDS(sigemptyset(&blocked) == 0 && sigaddset(&blocked, SIGUSR1) == 0 && sigaddset(&blocked, SIGUSR2) == 0);
+    HOLDS(sigprocmask(SIG_BLOCK, &blocked, NULL) == 0 && kill(getpid(), SIGUSR1) == 0 && kill(getpid(), SIGUSR2) == 0);
+    usleep(20000);
+    HOLDS(handled == 0 && sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1) == 1);
+    HOLDS(sigwait(&blocked, &got) == 0 && got == SIGUSR1 && sigwait(&blocked, &got) == 0 && got == SIGUSR2);
+}
+
 int main(int count, char **args) {
     HOLDS(count == 3 && chdir(args[1]) == 0);
     const struct { const char *name; void (*run)(void); } cases[] = {
         {"formatted", formatted}, {"appending", appending}, {"numbers", numbers},
-        {"attributes", attributes}, {"nameless", nameless}, {"renamed", renamed},
+        {"attributes", attributes}, {"nameless", nameless}, {"renamed", renamed}, {"signals", signals},
     };
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
         if (strcmp(args[2], cases[n].name) == 0) return cases[n].run(), 0;

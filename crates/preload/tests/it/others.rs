@@ -61,3 +61,9 @@ fn an_open_file_that_is_removed_leaves_no_companions() {
 fn descriptors_follow_their_file_to_a_chosen_name() {
     run("renamed", &["-O1"]);
 }
+
+/// The engine's thread took signals that the program had blocked: they ended it.
+#[test]
+fn blocked_signals_wait_for_the_program() {
+    run("signals", &["-O1"]);
+}
