@@ -214,5 +214,5 @@ int main(int count, char **args) {
     renames();
     forks();
     ends();
-    starts(args[1], 200);
+    starts(args[1], 60);
 }

@@ -12,7 +12,6 @@ use crate::table::{self, Found};
 use crate::{inside, log, settings};
 use libc::{AT_FDCWD, c_char, c_int, mode_t};
 use std::cmp::Ordering;
-use std::ffi::CStr;
 use std::sync::Arc;
 
 /// Opens a path below a folder.
@@ -33,19 +32,15 @@ pub(super) unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode
         let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
         let is_early = reads && path::chosen(dir, path, 0).is_none();
         let asked = if is_early { flags } else { flags & !libc::O_TRUNC };
-        let hides = flags & libc::O_CLOEXEC == 0
-            && !path.is_null()
-            && path::has_likely_name(CStr::from_ptr(path));
-        let closes = if hides { libc::O_CLOEXEC } else { 0 };
-        let fd = adopted(real::openat(dir, path, asked | closes, mode), flags, flags != asked);
-        shown(fd, hides)
+        let fd = real::openat(dir, path, asked | libc::O_CLOEXEC, mode);
+        shown(adopted(fd, flags, flags != asked), flags)
     }
 }
 
 /// Lets a descriptor stay open at an exec, if the program wants that and it is not chosen. Until it
 /// is known what it is, no program that another thread starts may get it.
-fn shown(fd: c_int, hides: bool) -> c_int {
-    if fd >= 0 && hides && !table::is_chosen(fd) {
+fn shown(fd: c_int, flags: c_int) -> c_int {
+    if fd >= 0 && flags & libc::O_CLOEXEC == 0 && !table::is_chosen(fd) {
         // SAFETY: the call has no pointers.
         unsafe { real::fcntl64(fd, libc::F_SETFD, 0) };
     }
@@ -86,7 +81,7 @@ pub(super) unsafe fn open_how(
             }
             asked.flags |= libc::O_CLOEXEC as u64;
             let fd = adopted(call(&raw const asked), flags, truncates);
-            shown(fd, flags & libc::O_CLOEXEC == 0)
+            shown(fd, flags)
         }
     }
 }
@@ -220,6 +215,6 @@ unsafe fn temporary(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int
             return real::mkostemps64(template, suffix, flags);
         }
         let fd = real::mkostemps64(template, suffix, flags | libc::O_CLOEXEC);
-        shown(adopted(fd, flags | libc::O_RDWR, false), flags & libc::O_CLOEXEC == 0)
+        shown(adopted(fd, flags | libc::O_RDWR, false), flags)
     }
 }
