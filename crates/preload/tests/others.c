@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -159,6 +160,21 @@ static void renamed(void) {
     HOLDS((fd = open("y.dat", O_RDWR)) >= 0 && pwrite(plain, "L", 1, 0) == 1 && finds(fd, "Linked"));
 }
 
+// A descriptor that comes by a socket is one of the same file.
+static void received(void) {
+    int sockets[2], fd = open("x.dat", O_RDWR | O_CREAT, 0600), got;
+    union { char room[CMSG_SPACE(sizeof(int))]; struct cmsghdr header; } control = {0};
+    struct iovec part = {bytes, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    control.header = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+    HOLDS(socketpair(AF_UNIX, SOCK_DGRAM, 0, sockets) == 0 && sendmsg(sockets[0], &message, 0) == 1);
+    HOLDS(pwrite(fd, "sent", 4, 0) == 4 && recvmsg(sockets[1], &message, 0) == 1);
+    memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof got);
+    HOLDS(got != fd && finds(got, "sent") && pwrite(got, "S", 1, 0) == 1 && finds(fd, "Sent"));
+    HOLDS(close(got) == 0 && close(fd) == 0 && holds("x.dat", "Sent"));
+}
+
 static volatile sig_atomic_t handled;
 
 static void handle(int signal) {
@@ -185,7 +201,7 @@ int main(int count, char **args) {
     HOLDS(count == 3 && chdir(args[1]) == 0);
     const struct { const char *name; void (*run)(void); } cases[] = {
         {"formatted", formatted}, {"appending", appending}, {"numbers", numbers},
-        {"attributes", attributes}, {"nameless", nameless}, {"renamed", renamed}, {"signals", signals},
+        {"attributes", attributes}, {"nameless", nameless}, {"renamed", renamed}, {"signals", signals}, {"received", received},
     };
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
         if (strcmp(args[2], cases[n].name) == 0) return cases[n].run(), 0;

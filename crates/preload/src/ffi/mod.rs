@@ -13,6 +13,7 @@
 //! | `durable` | the `fsync` family, `truncate`, `fallocate` |
 //! | `descriptors` | `close`, `dup`, `fcntl`, `ioctl`, `flock` |
 //! | `metadata` | the `stat` family |
+//! | `received` | `recvmsg`: descriptors that come by a socket |
 //! | `attributes` | `chmod`, `chown`, `utimensat` and their kin |
 //! | `names` | `rename`, `unlink` |
 //! | `streams` | `fopen` and its kin |
@@ -47,6 +48,7 @@ mod open;
 mod path;
 mod process;
 mod real;
+mod received;
 mod refused;
 mod requests;
 mod streams;

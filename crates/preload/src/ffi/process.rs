@@ -127,8 +127,13 @@ fn close_all() {
 /// Takes the descriptors of chosen files into the table that are not there: those that the process
 /// was started with, and those that were opened by a name that is not chosen.
 pub(super) fn adopt_others() {
+    adopt(&others());
+}
+
+/// Takes those of `all` into the table that are descriptors of chosen files.
+pub(super) fn adopt(all: &[c_int]) {
     let mut seen: Vec<(c_int, pair::Identity)> = Vec::new();
-    for fd in others() {
+    for &fd in all {
         let Some(chosen) = path::chosen_fd(fd) else { continue };
         let shared = seen.iter().find(|(of, it)| *it == chosen.identity && is_dup(*of, fd));
         let shared = shared.and_then(|(of, _)| table::share(*of));

@@ -123,6 +123,8 @@ real! {
     fn utimes(name: *const c_char, times: *const timeval) -> c_int;
     fn lutimes(name: *const c_char, times: *const timeval) -> c_int;
     fn utime(name: *const c_char, times: *const libc::utimbuf) -> c_int;
+    fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> ssize_t;
+    fn recvmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int, limit: *mut timespec) -> c_int;
     fn execve(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int;
     fn execvpe(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int;
     fn fexecve(fd: c_int, args: *const *const c_char, env: *const *const c_char) -> c_int;

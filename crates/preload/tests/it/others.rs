@@ -67,3 +67,9 @@ fn descriptors_follow_their_file_to_a_chosen_name() {
 fn blocked_signals_wait_for_the_program() {
     run("signals", &["-O1"]);
 }
+
+/// It read and wrote the home file, past the pair.
+#[test]
+fn a_descriptor_that_comes_by_a_socket_is_served() {
+    run("received", &["-O1"]);
+}
