@@ -6,9 +6,10 @@
 //! simulated machine there is no worker: the thread that cannot go on without the work does it. So
 //! the locks here are real ones, even under a model checker.
 //!
-//! A further task is one more [`Request`], and one more arm in `engine::tasks`. May import nothing
-//! of the crate.
+//! A further task is one more [`Request`], and one more arm in `engine::tasks`. May import
+//! `platform::signals`.
 
+use crate::platform::signals;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;
@@ -107,7 +108,9 @@ impl Worker {
         }
         let shared = Arc::clone(&self.shared);
         let work = move || serve(&shared);
-        *thread = Some(std::thread::Builder::new().name("atomic-mmap".into()).spawn(work)?);
+        let builder = std::thread::Builder::new().name("atomic-mmap".into());
+        // A handler of the program must not run on this thread: see `signals`.
+        *thread = Some(signals::without(|| builder.spawn(work))?);
         Ok(())
     }
 

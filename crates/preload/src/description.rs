@@ -11,7 +11,7 @@ use crate::log;
 use crate::pair::{self, Pair};
 use crate::regions::Memory;
 use atomic_mmap::{AtomicMappedFile, Error};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::c_int;
 use std::ops::Range;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ impl Description {
         };
         if let Some(at) = at {
             write(at)?;
-        } else {
+        } else if count > 0 {
             let mut offset = self.offset.lock();
             *offset = write(*offset)?;
         }
@@ -169,20 +169,31 @@ impl Description {
         self.pair.as_ref().is_ok_and(|pair| pair.is_plain())
     }
 
-    /// Gives the offset to the kernel's descriptor by `seek`. From then on another process may move
-    /// it, until [`resume`](Self::resume). Skips an offset that a thread holds for a second: a
-    /// signal may have interrupted that thread.
-    pub fn hand_over(&self, seek: impl FnOnce(u64)) {
+    /// Locks the offset. A descriptor of this description keeps its file meanwhile: the kernel
+    /// closes and replaces it after [`hold`](Self::hold) alone. Gives up after a second: a signal
+    /// may have interrupted a thread that has the lock.
+    fn lock(&self) -> Option<MutexGuard<'_, u64>> {
         // After a fork the locks of the parking lot may be held.
-        let offset = if self.is_inherited() {
+        if self.is_inherited() {
             self.offset.try_lock()
         } else {
             self.offset.try_lock_for(Duration::from_secs(1))
-        };
-        if let Some(offset) = offset
+        }
+    }
+
+    /// Runs `body` while no other thread uses a number of this description for its offset.
+    pub fn hold<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _held = self.lock();
+        body()
+    }
+
+    /// Gives the offset to the kernel's descriptor by `seek`, which returns `true` if it could.
+    /// From then on another process may move it, until [`resume`](Self::resume).
+    pub fn hand_over(&self, seek: impl FnOnce(u64) -> bool) {
+        if let Some(offset) = self.lock()
             && !self.is_handed_over.load(Ordering::Relaxed)
+            && seek(*offset)
         {
-            seek(*offset);
             self.is_handed_over.store(true, Ordering::Relaxed);
         }
     }

@@ -233,7 +233,8 @@ fn leave(pair: &Pair, mut state: RwLockWriteGuard<'_, State>) -> Result<()> {
     if users > 0 {
         return Ok(());
     }
-    let closed = state.close();
+    // Without a name it ends with this, even if its folder is gone.
+    let closed = state.close().or_else(|errno| if pair.has_name() { Err(errno) } else { Ok(()) });
     let mut list = LIST.lock();
     // Another thread may have joined meanwhile. It waits for the state, and opens the file again.
     let gone = list.iter().position(|entry| is_this(entry) && entry.users == 0);
@@ -292,6 +293,23 @@ impl Pair {
         }
         log::line("a file without a name, or one that is renamed again and again");
         Err(Errno::IO)
+    }
+
+    /// Returns `true` if the file can be closed and opened again: it has a name, and no regions.
+    fn can_rest(&self) -> bool {
+        self.regions().is_empty() && self.path().is_some()
+    }
+
+    /// Returns `true` if the file has any name.
+    fn has_name(&self) -> bool {
+        let _inside = Inside::enter();
+        let found = self.anchor.0.as_ref().map(File::metadata);
+        !matches!(found, Some(Ok(found)) if found.nlink() == 0)
+    }
+
+    /// Returns a descriptor of the home file that neither reads nor writes.
+    pub fn anchor(&self) -> Option<c_int> {
+        self.anchor.0.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// Closes the file until the next call, after a publication. After an error that call recovers
@@ -458,9 +476,19 @@ pub(crate) fn rest_all(goes_on: bool) {
     for pair in all() {
         unforked(|| {
             let mut state = pair.state.write();
-            if !(goes_on && (!pair.regions().is_empty() || pair.path().is_none())) {
+            if !goes_on || pair.can_rest() {
                 let _logged = pair.rest(&mut state);
             }
         });
     }
+}
+
+/// Closes a file spatially, until the next call on it. One that this process does not have open, or
+/// that cannot rest, stays as it is.
+pub(crate) fn rest(identity: Identity) -> Result<()> {
+    let Some(pair) = find(identity) else { return Ok(()) };
+    unforked(|| {
+        let mut state = pair.state.write();
+        if pair.can_rest() { pair.rest(&mut state) } else { Ok(()) }
+    })
 }

@@ -82,6 +82,11 @@ pub(crate) fn share(fd: c_int) -> Option<Arc<Description>> {
     is_chosen(fd).then(|| SLOTS[fd as usize].load_full()).flatten()
 }
 
+/// Returns `true` if a descriptor has this description.
+pub(crate) fn is_of(fd: c_int, of: &Description) -> bool {
+    share(fd).is_some_and(|there| std::ptr::eq(&*there, of))
+}
+
 /// Enters a chosen descriptor. Returns the one that was there.
 pub(crate) fn put(fd: c_int, of: Arc<Description>, is_kept: bool) -> Option<Arc<Description>> {
     let before = SLOTS[fd as usize].swap(Some(of));

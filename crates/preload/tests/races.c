@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -156,15 +158,61 @@ static void ends(void) {
     HOLDS(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
 }
 
+static volatile int is_over;
+
+// Opens and closes a file again and again, so that its number gets free.
+static void *reopen(void *argument) {
+    while (!is_over) {
+        int fd = open(name, O_RDWR | O_CREAT, 0600);
+        HOLDS(fd >= 0 && write(fd, "12345678", 8) == 8 && close(fd) == 0);
+    }
+    return argument;
+}
+
+// Writes to a file that is not chosen, under numbers that chosen ones had.
+static void *write_plain(void *path) {
+    while (!is_over) {
+        char bytes[16] = {0};
+        int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+        HOLDS(fd >= 0 && write(fd, "plain", 5) == 5);
+        usleep(500);
+        HOLDS(write(fd, "more", 4) == 4 && pread(fd, bytes, sizeof bytes, 0) == 9);
+        HOLDS(strcmp(bytes, "plainmore") == 0 && close(fd) == 0);
+    }
+    return NULL;
+}
+
+// Programs that a thread starts are in no way of files that other threads open and close.
+static void starts(const char *folder, int rounds) {
+    char path[512], *args[] = {"true", NULL};
+    snprintf(path, sizeof path, "%s/plain", folder);
+    pthread_t first = start(reopen), second = start_with(write_plain, path);
+    for (int round = 0; round < rounds; round++) {
+        int status;
+        pid_t child = vfork();
+        if (child == 0) _exit(0);
+        HOLDS(waitpid(child, &status, 0) == child && status == 0);
+        HOLDS(posix_spawnp(&child, "true", NULL, NULL, args, environ) == 0);
+        HOLDS(waitpid(child, &status, 0) == child && status == 0);
+    }
+    is_over = 1;
+    HOLDS(pthread_join(first, NULL) == 0 && pthread_join(second, NULL) == 0 && unlink(name) == 0);
+}
+
 int main(int count, char **args) {
     HOLDS(count > 1);
     alarm(300); // a deadlock ends the program
     snprintf(name, sizeof name, "%s/x.dat", args[1]);
     snprintf(other, sizeof other, "%s/y.dat", args[1]);
+    if (count > 2 && strcmp(args[2], "starts") == 0) {
+        starts(args[1], 30);
+        return 0;
+    }
     closes();
     if (count > 2) return 0;
     settles();
     renames();
     forks();
     ends();
+    starts(args[1], 60);
 }

@@ -28,6 +28,7 @@ mod name;
 pub mod persistence_domain;
 mod positioned;
 mod rights;
+pub mod signals;
 mod stat;
 mod table;
 mod uuid;

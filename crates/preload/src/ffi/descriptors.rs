@@ -35,9 +35,12 @@ fn close_ours(fd: c_int) -> c_int {
 pub(super) fn end_by(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
     let of = table::begin_close(fd);
     table::set_private(fd, false);
-    if let Some(of) = of.as_ref().filter(|of| Arc::strong_count(of) == 1 && !of.is_inherited()) {
-        process::hand_over(fd, of);
+    let own = of.as_ref().filter(|of| !of.is_inherited());
+    if let Some(of) = own.filter(|of| Arc::strong_count(of) == 1) {
+        process::hand_over_last(fd, of);
     }
+    // A thread that gives an offset away has found the number in the table before.
+    own.inspect(|of| of.hold(|| ()));
     let closed = close();
     let errno = super::errno();
     table::closed(fd);
@@ -61,10 +64,27 @@ fn duplicate_to(fd: c_int, to: c_int, is_kept: bool) -> c_int {
         log::line("dup2 to a descriptor of the library: EBUSY");
         return failed(Errno(libc::EBUSY));
     }
-    // SAFETY: the call has no pointers.
-    let made = unsafe { real::dup3(fd, to, libc::O_CLOEXEC) };
-    if made >= 0 {
-        open::enter(made, of, is_kept);
+    held(to, || {
+        // SAFETY: the call has no pointers.
+        let made = unsafe { real::dup3(fd, to, libc::O_CLOEXEC) };
+        (made, (made >= 0).then(|| table::put(made, of, is_kept)).flatten())
+    })
+}
+
+/// Gives a number to another file by `replace`, which returns the new descriptor and what the table
+/// had for it. A thread that gives the offset of the old one away does so before.
+fn held(fd: c_int, replace: impl FnOnce() -> (c_int, Option<Arc<Description>>)) -> c_int {
+    let old = table::share(fd).filter(|_| is_own(fd));
+    let (made, before) = match &old {
+        Some(old) => old.hold(replace),
+        None => replace(),
+    };
+    drop(old);
+    if made >= 0 && (before.is_some() || is_own(made)) {
+        let errno = super::errno();
+        streams::follow(made);
+        let _logged = Description::leave(before);
+        super::set_errno(errno);
     }
     made
 }
@@ -75,11 +95,10 @@ fn replace(to: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
         log::line("dup2 to a descriptor of the library: EBUSY");
         return failed(Errno(libc::EBUSY));
     }
-    let made = duplicate();
-    if made >= 0 && is_own(made) {
-        open::forget(made);
-    }
-    made
+    held(to, || {
+        let made = duplicate();
+        (made, (made >= 0 && is_own(made)).then(|| table::take(made)).flatten())
+    })
 }
 
 /// Makes a new descriptor from `first` on.

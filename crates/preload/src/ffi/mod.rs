@@ -13,8 +13,11 @@
 //! | `durable` | the `fsync` family, `truncate`, `fallocate` |
 //! | `descriptors` | `close`, `dup`, `fcntl`, `ioctl`, `flock` |
 //! | `metadata` | the `stat` family |
+//! | `received` | `recvmsg`: descriptors that come by a socket |
+//! | `attributes` | `chmod`, `chown`, `utimensat` and their kin |
 //! | `names` | `rename`, `unlink` |
 //! | `streams` | `fopen` and its kin |
+//! | `formatted` | `dprintf` and its kin |
 //! | `requests` | POSIX AIO and libaio |
 //! | `mapping` | `mmap`, `msync`, `munmap` and calls on mapped memory |
 //! | `tracker` | the kernel's tracking of stores |
@@ -33,9 +36,11 @@ macro_rules! hook {
     )*};
 }
 
+mod attributes;
 mod data;
 mod descriptors;
 mod durable;
+mod formatted;
 mod mapping;
 mod metadata;
 mod names;
@@ -43,6 +48,7 @@ mod open;
 mod path;
 mod process;
 mod real;
+mod received;
 mod refused;
 mod requests;
 mod streams;

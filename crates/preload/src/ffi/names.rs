@@ -7,6 +7,7 @@ use super::{failed, path, process, real, served};
 use crate::errno::Errno;
 use crate::pair;
 use libc::{AT_FDCWD, c_char, c_int, c_uint};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Renames.
 ///
@@ -25,7 +26,7 @@ unsafe fn rename_at(
         let own =
             [path::chosen(dir, name, libc::O_NOFOLLOW), path::chosen(to_dir, to, libc::O_NOFOLLOW)];
         if own.iter().all(Option::is_none) {
-            return real::renameat2(dir, name, to_dir, to, flags);
+            return named(real::renameat2(dir, name, to_dir, to, flags), to_dir, to);
         }
         let moves = [true, flags & libc::RENAME_EXCHANGE != 0];
         for (chosen, moves) in own.iter().zip(moves) {
@@ -36,14 +37,37 @@ unsafe fn rename_at(
             }
         }
         let identities: Vec<_> = own.iter().flatten().map(|chosen| chosen.identity).collect();
-        served(|| {
+        let renamed = served(|| {
             let renamed = || match real::renameat2(dir, name, to_dir, to, flags) {
                 0 => Ok(0),
                 _ => Err(Errno(super::errno())),
             };
             pair::while_closed(&identities, renamed)?
-        })
+        });
+        if own[0].is_none() { named(renamed, to_dir, to) } else { renamed }
     }
+}
+
+/// A file that was not chosen has got the name of a chosen one. Relaxed: a thread that opens that
+/// name has heard of it.
+static IS_NAMED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that a file has got another name, if `done` is 0. Descriptors that are open already become
+/// those of a chosen file when the file is opened by this name.
+///
+/// # Safety
+/// `name` is a text with its zero byte.
+unsafe fn named(done: c_int, dir: c_int, name: *const c_char) -> c_int {
+    // SAFETY: as the caller promises.
+    if done == 0 && unsafe { path::chosen(dir, name, libc::O_NOFOLLOW) }.is_some() {
+        IS_NAMED.store(true, Ordering::Relaxed);
+    }
+    done
+}
+
+/// Returns `true` if a file has got the name of a chosen one.
+pub(super) fn were_given() -> bool {
+    IS_NAMED.load(Ordering::Relaxed)
 }
 
 /// Gives a file another name.
@@ -67,7 +91,7 @@ unsafe fn link_at(
                 return failed(errno);
             }
         }
-        real::linkat(dir, name, to_dir, to, flags)
+        named(real::linkat(dir, name, to_dir, to, flags), to_dir, to)
     }
 }
 
@@ -79,13 +103,28 @@ unsafe fn unlink_at(dir: c_int, name: *const c_char, flags: c_int) -> c_int {
     process::prepare();
     // SAFETY: as the caller promises.
     unsafe {
-        let chosen =
-            (flags & libc::AT_REMOVEDIR == 0).then(|| path::chosen(dir, name, libc::O_NOFOLLOW));
+        let removes_file = flags & libc::AT_REMOVEDIR == 0;
+        let chosen = removes_file.then(|| path::chosen(dir, name, libc::O_NOFOLLOW)).flatten();
         // A pair that a crash has left takes its companions along. One that cannot be recovered is
         // removed all the same.
         let _logged =
-            super::caught(|| chosen.flatten().map_or(Ok(()), |chosen| chosen.settle(|| false)));
-        real::unlinkat(dir, name, flags)
+            super::caught(|| chosen.as_ref().map_or(Ok(()), |chosen| chosen.settle(|| false)));
+        let removed = real::unlinkat(dir, name, flags);
+        if let (0, Some(chosen)) = (removed, &chosen) {
+            super::quietly(|| forget_companions(chosen));
+        }
+        removed
+    }
+}
+
+/// Removes the names of the companions of an open file that has no name any more. Nothing could
+/// recover it, and its folder may be removed before it is closed.
+fn forget_companions(chosen: &path::Chosen) {
+    if pair::is_open(chosen.identity) && chosen.is_nameless() {
+        path::companions(chosen.identity, |_, name| {
+            // SAFETY: a text with its zero byte.
+            unsafe { real::unlinkat(AT_FDCWD, name.as_ptr(), 0) };
+        });
     }
 }
 

@@ -5,12 +5,13 @@
 //! never reaches the home file of a pair: it becomes a change of the length, once the descriptor
 //! has told its file.
 
-use super::{errno, path, process, real, set_errno, streams};
+use super::{errno, names, path, process, real, set_errno, streams};
 use crate::description::Description;
 use crate::errno::{Errno, Result};
 use crate::table::{self, Found};
 use crate::{inside, log, settings};
 use libc::{AT_FDCWD, c_char, c_int, mode_t};
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// Opens a path below a folder.
@@ -31,7 +32,57 @@ pub(super) unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode
         let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
         let is_early = reads && path::chosen(dir, path, 0).is_none();
         let asked = if is_early { flags } else { flags & !libc::O_TRUNC };
-        adopted(real::openat(dir, path, asked, mode), flags, flags != asked)
+        let fd = real::openat(dir, path, asked | libc::O_CLOEXEC, mode);
+        shown(adopted(fd, flags, flags != asked), flags)
+    }
+}
+
+/// Lets a descriptor stay open at an exec, if the program wants that and it is not chosen. Until it
+/// is known what it is, no program that another thread starts may get it.
+fn shown(fd: c_int, flags: c_int) -> c_int {
+    if fd >= 0 && flags & libc::O_CLOEXEC == 0 && !table::is_chosen(fd) {
+        // SAFETY: the call has no pointers.
+        unsafe { real::fcntl64(fd, libc::F_SETFD, 0) };
+    }
+    fd
+}
+
+/// Opens a path by `openat2`, which has no function in libc.
+///
+/// # Safety
+/// As for the system call.
+pub(super) unsafe fn open_how(
+    dir: c_int,
+    path: *const c_char,
+    how: *const libc::open_how,
+    size: usize,
+) -> c_int {
+    let call = |how: *const libc::open_how| {
+        let (dir, path, how) = (dir as usize, path as usize, how as usize);
+        // SAFETY: as the caller promises.
+        unsafe { real::syscall(libc::SYS_openat2, dir, path, how, size, 0, 0) as c_int }
+    };
+    match size.cmp(&size_of::<libc::open_how>()) {
+        Ordering::Less => call(how),
+        // A kernel says so to fields that it does not know.
+        Ordering::Greater => super::failed(Errno(libc::E2BIG)),
+        Ordering::Equal if how.is_null() => call(how),
+        Ordering::Equal => {
+            // SAFETY: as the caller promises.
+            let mut asked = unsafe { how.read() };
+            let flags = asked.flags as c_int;
+            if flags & libc::O_PATH != 0 {
+                return call(how);
+            }
+            let reads = flags & libc::O_ACCMODE == libc::O_RDONLY;
+            let truncates = !reads && flags & libc::O_TRUNC != 0;
+            if truncates {
+                asked.flags &= !(libc::O_TRUNC as u64);
+            }
+            asked.flags |= libc::O_CLOEXEC as u64;
+            let fd = adopted(call(&raw const asked), flags, truncates);
+            shown(fd, flags)
+        }
     }
 }
 
@@ -88,6 +139,9 @@ fn adopt(fd: c_int, flags: c_int) -> Result<()> {
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
     let of = Description::new(Ok(chosen.acquire(writes)?), flags, 0);
     enter(fd, Arc::new(of), flags & libc::O_CLOEXEC == 0);
+    if names::were_given() {
+        process::adopt_others();
+    }
     Ok(())
 }
 
@@ -156,9 +210,11 @@ hook! {
 unsafe fn temporary(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
     process::prepare();
     // SAFETY: as the caller promises.
-    let fd = unsafe { real::mkostemps64(template, suffix, flags) };
-    if inside::is_inside() || !settings::is_on() {
-        return fd;
+    unsafe {
+        if inside::is_inside() || !settings::is_on() {
+            return real::mkostemps64(template, suffix, flags);
+        }
+        let fd = real::mkostemps64(template, suffix, flags | libc::O_CLOEXEC);
+        shown(adopted(fd, flags | libc::O_RDWR, false), flags)
     }
-    adopted(fd, flags | libc::O_RDWR, false)
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(super) type Buffer = [u8; libc::PATH_MAX as usize];
 
 /// Returns the path of a descriptor, absolute and without links.
-pub(super) fn of(fd: c_int, buffer: &mut Buffer) -> Option<&[u8]> {
+pub(super) fn of(fd: c_int, buffer: &mut [u8]) -> Option<&[u8]> {
     let mut name = [0; 32];
     write!(&mut name[..31], "/proc/self/fd/{fd}").ok()?;
     // SAFETY: a name with a zero byte, and a buffer with its length.
@@ -115,6 +115,11 @@ impl Chosen {
         Path::new(OsStr::from_bytes(&self.buffer[..self.len]))
     }
 
+    /// Returns `true` if the file has no name any more.
+    pub fn is_nameless(&self) -> bool {
+        regular(self.fd).is_some_and(|found| found.st_nlink == 0)
+    }
+
     /// Opens the file, or joins its users.
     pub fn acquire(&self, writes: bool) -> Result<Arc<Pair>> {
         pair::acquire(self.fd, self.identity, writes)
@@ -186,6 +191,28 @@ pub(super) fn chosen_fd(fd: c_int) -> Option<Chosen> {
     // A file without a name needs no recovery: it ends with its descriptors.
     let is_chosen = is_described && found.st_nlink > 0 || pair::is_open(identity);
     is_chosen.then_some(Chosen { buffer, len, fd, is_own: false, identity })
+}
+
+/// Calls `body` with each companion of a file that this process has open: with its descriptor and
+/// its path.
+pub(super) fn companions(of: Identity, mut body: impl FnMut(c_int, &CStr)) {
+    let mut name = [0; 32];
+    let Ok(()) = write!(&mut name[..], ".atomic-mmap.{:x}", of.1) else { return };
+    let name = CStr::from_bytes_until_nul(&name).unwrap_or_default().to_bytes();
+    for fd in std::iter::successors(table::next(0), |fd| table::next(fd + 1)) {
+        let mut buffer = [0; libc::PATH_MAX as usize];
+        if !table::is_private(fd)
+            || self::of(fd, &mut buffer[..libc::PATH_MAX as usize - 1]).is_none()
+        {
+            continue;
+        }
+        let Ok(path) = CStr::from_bytes_until_nul(&buffer) else { continue };
+        let last = split(path).1.strip_prefix(name);
+        let is_named = last.is_some_and(|rest| matches!(rest.first(), None | Some(b'.' | b'-')));
+        if is_named && regular(fd).is_some_and(|found| found.st_dev == of.0) {
+            body(fd, path);
+        }
+    }
 }
 
 /// Returns the folder part of a path, relative to a folder, and the last name.

@@ -81,7 +81,7 @@ extern "C" fn load() {
     }
     IS_LOADED.store(true, Ordering::Relaxed);
     super::quietly(|| {
-        adopt_inherited();
+        adopt_others();
     });
 }
 
@@ -124,16 +124,22 @@ fn close_all() {
     });
 }
 
-/// Takes the descriptors into the table that the process was started with.
-fn adopt_inherited() {
+/// Takes the descriptors of chosen files into the table that are not there: those that the process
+/// was started with, and those that were opened by a name that is not chosen.
+pub(super) fn adopt_others() {
+    adopt(&others());
+}
+
+/// Takes those of `all` into the table that are descriptors of chosen files.
+pub(super) fn adopt(all: &[c_int]) {
     let mut seen: Vec<(c_int, pair::Identity)> = Vec::new();
-    for fd in inherited() {
+    for &fd in all {
         let Some(chosen) = path::chosen_fd(fd) else { continue };
         let shared = seen.iter().find(|(of, it)| *it == chosen.identity && is_dup(*of, fd));
         let shared = shared.and_then(|(of, _)| table::share(*of));
         seen.push((fd, chosen.identity));
         if let Some(of) = shared {
-            open::enter(fd, of, true);
+            open::enter(fd, of, stays(fd));
             continue;
         }
         // SAFETY: the calls have no pointers.
@@ -143,7 +149,9 @@ fn adopt_inherited() {
             continue;
         }
         if fd as usize >= table::LIMIT {
-            log::line(&format!("descriptor {fd} was inherited, is past 65535, and is closed"));
+            log::line(&format!(
+                "descriptor {fd} is that of a chosen file, is past 65535, and is closed"
+            ));
             // SAFETY: the call has no pointers.
             unsafe { real::close(fd) };
             continue;
@@ -151,14 +159,24 @@ fn adopt_inherited() {
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let opened = chosen.acquire(writes);
         if opened.is_err() {
-            log::line(&format!("descriptor {fd} was inherited, and its calls fail"));
+            log::line(&format!("descriptor {fd} is that of a chosen file, and its calls fail"));
         }
         let offset = u64::try_from(offset).unwrap_or(0);
-        open::enter(fd, Arc::new(Description::new(opened, flags, offset)), true);
+        open::enter(fd, Arc::new(Description::new(opened, flags, offset)), stays(fd));
+        if path::regular(fd).is_none_or(|found| path::identity(&found) != chosen.identity) {
+            open::forget(fd); // another thread has given the number to another file
+        }
     }
 }
 
-fn inherited() -> Vec<c_int> {
+/// Returns `true` if the kernel's descriptor stays open at an exec.
+fn stays(fd: c_int) -> bool {
+    // SAFETY: the call has no pointers.
+    unsafe { real::fcntl64(fd, libc::F_GETFD, 0) & libc::FD_CLOEXEC == 0 }
+}
+
+/// Returns the open descriptors that are not in the table.
+fn others() -> Vec<c_int> {
     let _inside = crate::inside::Inside::enter();
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         log::line("/proc is not there, so no file is chosen");
@@ -166,6 +184,7 @@ fn inherited() -> Vec<c_int> {
     };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let mut all: Vec<c_int> = numbers.collect();
+    all.retain(|fd| !table::is_chosen(*fd) && !table::is_private(*fd));
     // The descriptor of the folder itself is closed again.
     // SAFETY: the call has no pointers.
     all.retain(|fd| unsafe { real::fcntl64(*fd, libc::F_GETFD, 0) } >= 0);
@@ -195,17 +214,17 @@ fn replaced(exec: impl FnOnce() -> c_int) -> c_int {
     }
     let body = || {
         pair::rest_all(false);
-        let handed: Vec<c_int> = all().filter(|fd| table::is_kept(*fd)).collect();
-        for &fd in &handed {
-            let Some(of) = table::share(fd).filter(|of| of.is_plain()) else { continue };
-            hand_over(fd, &of);
-            // SAFETY: the call has no pointers.
-            unsafe { real::fcntl64(fd, libc::F_SETFD, 0) };
+        let kept = all().filter(|fd| table::is_kept(*fd));
+        let handed: Vec<_> = kept
+            .filter_map(|fd| Some((fd, table::share(fd).filter(|of| of.is_plain())?)))
+            .collect();
+        for (fd, of) in &handed {
+            hand_over(*fd, of);
+            set_stays(*fd, of, true);
         }
         let result = (exec(), super::errno());
-        for &fd in &handed {
-            // SAFETY: as above.
-            unsafe { real::fcntl64(fd, libc::F_SETFD, libc::FD_CLOEXEC as usize) };
+        for (fd, of) in &handed {
+            set_stays(*fd, of, false);
         }
         Ok(result)
     };
@@ -219,11 +238,28 @@ fn replaced(exec: impl FnOnce() -> c_int) -> c_int {
 }
 
 /// Gives the kernel the offset of a descriptor, so that other processes that have it find the
-/// offset.
-pub(super) fn hand_over(fd: c_int, of: &Description) {
+/// offset. Another thread may have given the number to another file meanwhile.
+fn hand_over(fd: c_int, of: &Description) {
+    of.hand_over(|offset| {
+        // SAFETY: the call has no pointers.
+        table::is_of(fd, of) && unsafe { real::lseek64(fd, offset as i64, libc::SEEK_SET) } >= 0
+    });
+}
+
+/// Gives the kernel the last offset of a descriptor that this thread is closing.
+pub(super) fn hand_over_last(fd: c_int, of: &Description) {
     // SAFETY: the call has no pointers.
-    of.hand_over(|offset| unsafe {
-        real::lseek64(fd, offset as i64, libc::SEEK_SET);
+    of.hand_over(|offset| unsafe { real::lseek64(fd, offset as i64, libc::SEEK_SET) } >= 0);
+}
+
+/// Sets whether a descriptor stays open at an exec, if it still has its description.
+fn set_stays(fd: c_int, of: &Description, stays: bool) {
+    let flags = if stays { 0 } else { libc::FD_CLOEXEC };
+    of.hold(|| {
+        if table::is_of(fd, of) {
+            // SAFETY: the call has no pointers.
+            unsafe { real::fcntl64(fd, libc::F_SETFD, flags as usize) };
+        }
     });
 }
 

@@ -6,7 +6,8 @@
 #![allow(clippy::too_many_arguments, reason = "the calls of libc have them")]
 
 use libc::{
-    FILE, aiocb, c_char, c_int, c_long, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t,
+    FILE, aiocb, c_char, c_int, c_long, c_uint, c_void, gid_t, iovec, mode_t, off_t, size_t,
+    ssize_t, timespec, timeval, uid_t,
 };
 use std::ffi::CStr;
 use std::ptr::null_mut;
@@ -108,6 +109,22 @@ real! {
     fn renameat2(dir: c_int, path: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int;
     fn linkat(dir: c_int, path: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int;
     fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    fn chmod(name: *const c_char, mode: mode_t) -> c_int;
+    fn fchmod(fd: c_int, mode: mode_t) -> c_int;
+    fn fchmodat(dir: c_int, name: *const c_char, mode: mode_t, flags: c_int) -> c_int;
+    fn chown(name: *const c_char, user: uid_t, group: gid_t) -> c_int;
+    fn lchown(name: *const c_char, user: uid_t, group: gid_t) -> c_int;
+    fn fchown(fd: c_int, user: uid_t, group: gid_t) -> c_int;
+    fn fchownat(dir: c_int, name: *const c_char, user: uid_t, group: gid_t, flags: c_int) -> c_int;
+    fn utimensat(dir: c_int, name: *const c_char, times: *const timespec, flags: c_int) -> c_int;
+    fn futimens(fd: c_int, times: *const timespec) -> c_int;
+    fn futimes(fd: c_int, times: *const timeval) -> c_int;
+    fn futimesat(dir: c_int, name: *const c_char, times: *const timeval) -> c_int;
+    fn utimes(name: *const c_char, times: *const timeval) -> c_int;
+    fn lutimes(name: *const c_char, times: *const timeval) -> c_int;
+    fn utime(name: *const c_char, times: *const libc::utimbuf) -> c_int;
+    fn recvmsg(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> ssize_t;
+    fn recvmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int, limit: *mut timespec) -> c_int;
     fn execve(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int;
     fn execvpe(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int;
     fn fexecve(fd: c_int, args: *const *const c_char, env: *const *const c_char) -> c_int;
@@ -119,6 +136,8 @@ real! {
     fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
     fn fclose(stream: *mut FILE) -> c_int;
     fn fileno(stream: *mut FILE) -> c_int;
+    fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int;
+    fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void) -> c_int;
     fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
     fn aio_read64(request: *mut aiocb) -> c_int;
     fn aio_write64(request: *mut aiocb) -> c_int;

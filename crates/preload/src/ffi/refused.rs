@@ -6,7 +6,7 @@ use super::{
 };
 use crate::errno::Errno;
 use crate::{inside, log, settings};
-use libc::{c_char, c_int, c_long, c_uint, c_void, mode_t, off_t, size_t, ssize_t};
+use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void, iovec, mode_t, off_t, size_t, ssize_t};
 
 fn refuse<R: From<i8>>(call: &str, errno: c_int) -> R {
     log::line(&format!("{call} is refused: errno {errno}"));
@@ -39,6 +39,9 @@ hook! {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_open => open::open_at(libc::AT_FDCWD, a as *const c_char, b as c_int, c as mode_t).into(),
             libc::SYS_openat => open::open_at(fd, path, c as c_int, d as mode_t).into(),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_creat => open::creat(a as *const c_char, b as mode_t).into(),
+            libc::SYS_openat2 => open::open_how(fd, path, c as *const libc::open_how, d).into(),
             libc::SYS_close => descriptors::close(fd).into(),
             libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int).into(),
             libc::SYS_dup => descriptors::dup(fd).into(),
@@ -55,6 +58,11 @@ hook! {
             libc::SYS_mremap => mapping::mremap(a as *mut c_void, b, c, d as c_int, e as *mut c_void) as c_long,
             libc::SYS_madvise => mapping::madvise(a as *mut c_void, b, c as c_int).into(),
             libc::SYS_io_destroy => told(requests::io_destroy(a)),
+            // These have a second descriptor.
+            libc::SYS_copy_file_range => copy_file_range(fd, b as *mut off_t, c as c_int, d as *mut off_t, e, f as c_uint) as c_long,
+            libc::SYS_sendfile => send(fd, b as c_int, c as *mut off_t, d) as c_long,
+            libc::SYS_splice => splice(fd, b as *mut off_t, c as c_int, d as *mut off_t, e, f as c_uint) as c_long,
+            libc::SYS_ioctl => descriptors::ioctl(fd, b as c_ulong, c).into(),
             _ if path::is_chosen(fd) => by_number(number, fd, [b, c, d, e, f]),
             _ => real::syscall(number, a, b, c, d, e, f),
         }
@@ -98,15 +106,23 @@ unsafe fn by_number(number: c_long, fd: c_int, [b, c, d, e, f]: [usize; 5]) -> c
             libc::SYS_fallocate => {
                 c_long::from(durable::fallocate(fd, b as c_int, c as off_t, d as off_t))
             }
-            libc::SYS_readv
-            | libc::SYS_writev
-            | libc::SYS_preadv
-            | libc::SYS_pwritev
-            | libc::SYS_preadv2
-            | libc::SYS_pwritev2
-            | libc::SYS_copy_file_range
-            | libc::SYS_sendfile
-            | libc::SYS_splice => refuse("a system call by number", libc::EINVAL),
+            libc::SYS_readv => data::readv(fd, b as *const iovec, c as c_int) as c_long,
+            libc::SYS_writev => data::writev(fd, b as *const iovec, c as c_int) as c_long,
+            // The lower half of the offset is all of it where a word has 64 bits.
+            libc::SYS_preadv => {
+                data::preadv(fd, b as *const iovec, c as c_int, d as off_t) as c_long
+            }
+            libc::SYS_pwritev => {
+                data::pwritev(fd, b as *const iovec, c as c_int, d as off_t) as c_long
+            }
+            libc::SYS_preadv2 => {
+                data::preadv2(fd, b as *const iovec, c as c_int, d as off_t, f as c_int) as c_long
+            }
+            libc::SYS_pwritev2 => {
+                data::pwritev2(fd, b as *const iovec, c as c_int, d as off_t, f as c_int) as c_long
+            }
+            libc::SYS_sync_file_range => c_long::from(durable::fsync(fd)),
+            libc::SYS_flock => descriptors::flock(fd, b as c_int).into(),
             _ => real::syscall(number, fd as usize, b, c, d, e, f),
         }
     }

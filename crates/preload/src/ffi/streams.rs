@@ -185,6 +185,12 @@ unsafe fn stream(fd: c_int, mode: *const c_char) -> *mut FILE {
     let made = unsafe { fopencookie(fd as usize as *mut c_void, mode, calls) };
     if !made.is_null() {
         with_all(|all| all.push((made as usize, fd)));
+        // SAFETY: as the caller promises.
+        let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
+        if mode.starts_with(b"a") && !mode.contains(&b'+') {
+            // SAFETY: the call has no pointers. Such a stream of libc tells the end from the start.
+            unsafe { data::lseek64(fd, 0, libc::SEEK_END) };
+        }
     }
     made
 }

@@ -62,9 +62,17 @@ fn threads_and_processes_are_in_no_others_way() {
     assert_eq!(scratch.companions(), [""; 0]);
     if has("strace") {
         // The kernel's closes are slow, so that calls come between.
-        let mut traced = scratch.traced(&["-o", "/dev/null", "-e", "inject=close:delay_enter=500"]);
-        let output = traced.arg(program).arg(scratch.folder()).arg("closes").output().expect("run");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // So are the calls by which a thread that starts a program gives its offsets away.
+        for (case, slow) in
+            [("closes", "close:delay_enter=500"), ("starts", "lseek:delay_enter=3000")]
+        {
+            let slow = format!("inject={slow}");
+            let mut traced = scratch.traced(&["-o", "/dev/null", "-e", &slow]);
+            let output =
+                traced.arg(&program).arg(scratch.folder()).arg(case).output().expect("run");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{case}: {said}\n{}", scratch.log());
+        }
     }
 }
 

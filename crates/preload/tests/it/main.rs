@@ -9,6 +9,7 @@ mod faults;
 mod kill;
 mod mapping;
 mod model;
+mod others;
 mod programs;
 
 /// Runs the part of a test that belongs under the preload: see [`common::child`].
