@@ -207,7 +207,8 @@ fn a_killed_sqlite_shell_leaves_a_whole_database() {
         String::from_utf8(output.stdout).expect("text").trim().to_owned()
     };
     sql("PRAGMA journal_mode=DELETE; CREATE TABLE t (a); INSERT INTO t VALUES (0)");
-    let kills = std::env::var("ATOMIC_MMAP_PRELOAD_KILLS").map_or(10, |n| n.parse().expect("kills"));
+    let kills =
+        std::env::var("ATOMIC_MMAP_PRELOAD_KILLS").map_or(10, |n| n.parse().expect("kills"));
     for kill in 0..kills {
         let mut writer = scratch.command("sqlite3");
         let mut writer =
