@@ -221,7 +221,8 @@ impl Overlay {
         if !is_cut && new < old && parts.is_empty() {
             return shorten(file, new);
         }
-        if !is_cut && self.is_on_disk() && (old > 0 || self.begin_file(file)?) {
+        // SQLite takes a file of one byte for an empty one.
+        if !is_cut && self.is_on_disk() && (old > 1 || self.begin_file(file)?) {
             let written = file.set_len(old.max(new)).and_then(|()| {
                 // Slices that have changed since the last durable point have no free slot. The
                 // engine would take memory for all bytes of an operation that has some.
@@ -391,6 +392,29 @@ mod tests {
         assert!(read(&overlay, &file) == expected);
         overlay.publish(&file).expect("publish");
         assert!(file.read_vec().expect("read") == expected);
+    }
+
+    /// A crash before the pages of its first transaction leaves an empty database.
+    #[test]
+    fn a_file_of_one_byte_is_begun_like_an_empty_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let page = empty::page_like(&{
+            let mut header = [0; empty::HEADER];
+            header[..18].copy_from_slice(b"SQLite format 3\0\x10\0");
+            header
+        });
+        for len in [0, 1] {
+            let options = AtomicMappedFile::options().create(true).len(len).medium(Medium::Ram);
+            let file = options.open(folder.path().join(len.to_string())).expect("open");
+            let mut overlay = Overlay::new(len, folder.path(), 0);
+            overlay.write(&file, page.as_ref().expect("a page"), 0).expect("write");
+            overlay.write(&file, &[1; 4096], 4096).expect("write");
+            let before = file.stats().bytes_asked;
+            overlay.publish(&file).expect("publish");
+            assert_eq!(file.len(), 8192);
+            // The page of an empty database, and the second page of this one.
+            assert!(file.stats().bytes_asked - before >= 2 * 4096, "from {len} bytes");
+        }
     }
 
     /// A rollback brings pages that had no place when the disk became full.
