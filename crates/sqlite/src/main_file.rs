@@ -50,7 +50,8 @@ pub(crate) struct MainFile {
     is_exclusive: bool,
     /// The journal mode that this connection has asked for last.
     journal_mode: &'static str,
-    journals: Journals,
+    /// `None` from [`release`](Self::release) on.
+    journals: Option<Journals>,
 }
 
 impl MainFile {
@@ -69,7 +70,7 @@ impl MainFile {
             mmap_size: 0,
             is_exclusive: false,
             journal_mode: "delete",
-            journals: Journals::take(path),
+            journals: Some(Journals::take(path)),
         })
     }
 
@@ -112,9 +113,9 @@ impl MainFile {
         let Some(overlay) = &self.overlay else { return Ok(()) };
         let published = overlay.publish(&self.pair().file);
         self.abandon_if_failed(published)?;
-        let is_final = !is_part && !self.journals.is_on_disk();
-        self.is_unpublished = is_final && self.level >= Level::Reserved;
-        if self.journals.is_on_disk() {
+        let is_playback = self.journals.as_ref().is_some_and(Journals::is_on_disk);
+        self.is_unpublished = !is_part && !is_playback && self.level >= Level::Reserved;
+        if is_playback {
             let synced = self.pair().file.sync();
             synced.map_err(|error| Failure::of(&error, Code::IOERR_FSYNC))?;
         }
@@ -315,6 +316,8 @@ impl MainFile {
     fn release(&mut self) -> Result<()> {
         self.unlock(Level::None);
         self.fetched.clear();
+        // Before another VFS can leave a journal on the disk: the next open looks for one.
+        self.journals = None;
         self.pair.take().map_or(Ok(()), registry::release)
     }
 }
