@@ -43,6 +43,12 @@ impl Failure {
         Failure { code, message: Some(message.into()) }
     }
 
+    /// Returns `true` if SQLite rolls a transaction back after this failure of a write. After
+    /// others the transaction may go on.
+    pub fn ends_transaction(&self) -> bool {
+        matches!(Code(self.code.0 & 0xFF), Code::FULL | Code::IOERR)
+    }
+
     pub fn busy() -> Self {
         Failure { code: Code::BUSY, message: None }
     }

@@ -37,6 +37,10 @@ pub(crate) struct MainFile {
     path: PathBuf,
     level: Level,
     overlay: Option<Overlay>,
+    /// `true` if this connection has begun a transaction, and the file is as before it. `false` if
+    /// SQLite may have to undo what is published: one part of a transaction, another part of which
+    /// has failed, or what another connection has left with its journal.
+    is_unpublished: bool,
     /// The pages that SQLite reads in place.
     fetched: Vec<Pinned>,
     /// Bytes from the start of the file that SQLite may read in place: `PRAGMA mmap_size`.
@@ -46,7 +50,8 @@ pub(crate) struct MainFile {
     is_exclusive: bool,
     /// The journal mode that this connection has asked for last.
     journal_mode: &'static str,
-    journals: Journals,
+    /// `None` from [`release`](Self::release) on.
+    journals: Option<Journals>,
 }
 
 impl MainFile {
@@ -60,11 +65,12 @@ impl MainFile {
             path: path.to_owned(),
             level: Level::None,
             overlay: None,
+            is_unpublished: false,
             fetched: Vec::new(),
             mmap_size: 0,
             is_exclusive: false,
             journal_mode: "delete",
-            journals: Journals::take(path),
+            journals: Some(Journals::take(path)),
         })
     }
 
@@ -100,18 +106,40 @@ impl MainFile {
     /// After a hot journal of another VFS was played back this is also a durable point: SQLite then
     /// deletes the journal, and with `synchronous=OFF` it does not sync.
     ///
-    /// After an error the overlay stays: SQLite then writes the old pages over it, and publishes
-    /// these, which changes nothing.
-    pub fn publish(&mut self) -> Result<()> {
-        if let Some(overlay) = &self.overlay {
-            let file = &self.pair().file;
-            overlay.publish(file)?;
-            if self.journals.is_on_disk() {
-                file.sync().map_err(|error| Failure::of(&error, Code::IOERR_FSYNC))?;
-            }
-            self.overlay = None;
+    /// After an error the overlay stays, and is abandoned if it may be: SQLite rolls back.
+    ///
+    /// `is_part` tells that the transaction has other databases, too: one of them may yet fail.
+    pub fn publish(&mut self, is_part: bool) -> Result<()> {
+        let Some(overlay) = &self.overlay else { return Ok(()) };
+        let published = overlay.publish(&self.pair().file);
+        self.abandon_if_failed(published)?;
+        let is_playback = self.journals.as_ref().is_some_and(Journals::is_on_disk);
+        self.is_unpublished = !is_part && !is_playback && self.level >= Level::Reserved;
+        if is_playback {
+            let synced = self.pair().file.sync();
+            synced.map_err(|error| Failure::of(&error, Code::IOERR_FSYNC))?;
         }
+        self.overlay = None;
         Ok(())
+    }
+
+    /// Publishes what SQLite has changed after the commit: it has made the file shorter.
+    pub fn end_commit(&mut self) -> Result<()> {
+        self.publish(false)?;
+        self.is_unpublished = self.level >= Level::Reserved;
+        Ok(())
+    }
+
+    /// Abandons the overlay after a failure, unless SQLite has to undo what is published.
+    fn abandon_if_failed<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(failure) = &result
+            && failure.ends_transaction()
+            && self.is_unpublished
+            && let (Some(pair), Some(overlay)) = (&self.pair, &mut self.overlay)
+        {
+            overlay.abandon(&pair.file);
+        }
+        result
     }
 
     /// Returns `true` if another file, or none, has the name of the database by now.
@@ -135,7 +163,13 @@ impl MainFile {
     /// a full disk then fails the statement before it copies the first page.
     pub fn will_overwrite(&mut self, len: u64) -> Result<()> {
         self.size_hint(len)?;
-        self.overlay()?.1.reserve(len)
+        let (pair, overlay) = self.overlay()?;
+        let reserved = overlay.reserve(len);
+        if reserved.is_err() && overlay.is_empty(&pair.file) {
+            // It has a part of the space.
+            self.overlay = None;
+        }
+        reserved
     }
 
     /// Sets the number of bytes that SQLite may read in place, unless `new` is `None`. Returns the
@@ -222,11 +256,13 @@ impl File for MainFile {
             return Err(failure);
         }
         let (pair, overlay) = self.overlay()?;
-        overlay.write(&pair.file, bytes, offset)
+        let written = overlay.write(&pair.file, bytes, offset);
+        self.abandon_if_failed(written)
     }
 
     fn truncate(&mut self, len: u64) -> Result<()> {
-        self.overlay()?.1.truncate(len)
+        let cut = self.overlay()?.1.truncate(len);
+        self.abandon_if_failed(cut)
     }
 
     fn len(&mut self) -> Result<u64> {
@@ -236,19 +272,28 @@ impl File for MainFile {
     }
 
     fn sync(&mut self) -> Result<()> {
-        self.publish()?;
+        self.publish(false)?;
         let synced = self.pair().file.sync();
-        synced.map_err(|error| Failure::of(&error, Code::IOERR_FSYNC))?;
+        synced.map_err(|error| {
+            self.is_unpublished = false;
+            Failure::of(&error, Code::IOERR_FSYNC)
+        })?;
         Ok(())
     }
 
     fn lock(&mut self, wanted: Level) -> Result<()> {
         let pair = self.pair.as_ref().expect("released by the drop alone");
-        pair.locks.raise(&mut self.level, wanted)
+        pair.locks.raise(&mut self.level, wanted)?;
+        // The lock by which SQLite begins a transaction. It plays back a journal without this one.
+        if wanted == Level::Reserved {
+            self.is_unpublished = true;
+        }
+        Ok(())
     }
 
     fn unlock(&mut self, wanted: Level) {
         self.overlay = None;
+        self.is_unpublished = false;
         let pair = self.pair.as_ref().expect("released by the drop alone");
         pair.locks.lower(&mut self.level, wanted);
     }
@@ -271,6 +316,8 @@ impl MainFile {
     fn release(&mut self) -> Result<()> {
         self.unlock(Level::None);
         self.fetched.clear();
+        // Before another VFS can leave a journal on the disk: the next open looks for one.
+        self.journals = None;
         self.pair.take().map_or(Ok(()), registry::release)
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Overlay {
     /// The place in `bytes` of each unit, by its offset in the file.
     units: BTreeMap<u64, u64>,
     bytes: Spill,
+    /// `true` from [`abandon`](Self::abandon) on.
+    is_abandoned: bool,
 }
 
 /// Bytes to write: an offset in the file, and their place in the overlay's bytes.
@@ -43,7 +45,8 @@ impl Overlay {
     /// Makes an overlay without changes, over a file of `len` bytes.
     pub fn new(len: u64, folder: &Path, budget: u64) -> Self {
         let bytes = Spill::new(folder, budget);
-        Overlay { len, base_len: len, unit: LARGEST, units: BTreeMap::new(), bytes }
+        let units = BTreeMap::new();
+        Overlay { len, base_len: len, unit: LARGEST, units, bytes, is_abandoned: false }
     }
 
     pub fn len(&self) -> u64 {
@@ -55,6 +58,21 @@ impl Overlay {
         self.bytes.is_on_disk()
     }
 
+    /// Returns `true` if nothing was written or cut off.
+    pub fn is_empty(&self, file: &AtomicMappedFile) -> bool {
+        self.units.is_empty() && self.len == file.len() && self.base_len == self.len
+    }
+
+    /// Forgets all changes of a transaction that has failed and is not published. SQLite rolls it
+    /// back by writes of the old pages, but for those that were free: to publish these would take
+    /// space, which a full disk does not have.
+    pub fn abandon(&mut self, file: &AtomicMappedFile) {
+        self.units.clear();
+        self.bytes.clear();
+        (self.len, self.base_len) = (file.len(), file.len());
+        self.is_abandoned = true;
+    }
+
     /// Reserves space for `len` bytes of pages, as [`Spill::reserve`] does.
     pub fn reserve(&mut self, len: u64) -> Result<()> {
         self.bytes.reserve(len)
@@ -62,34 +80,63 @@ impl Overlay {
 
     /// Writes `bytes` at `offset`, and makes the file longer if they end past its end.
     pub fn write(&mut self, file: &AtomicMappedFile, bytes: &[u8], offset: u64) -> Result<()> {
+        if self.is_abandoned {
+            return self.write_abandoned(file, bytes, offset);
+        }
         let end = offset + bytes.len() as u64;
         let (start, padded) = (offset / SMALLEST * SMALLEST, end.next_multiple_of(SMALLEST));
         if (start, padded) == (offset, end) {
-            self.write_aligned(bytes, offset)?;
+            self.write_aligned(file, bytes, offset)?;
         } else {
             // Not a whole page: SQLite does not do that.
             let mut whole = vec![0; (padded - start) as usize];
             self.read(file, &mut whole, start)?;
             whole[(offset - start) as usize..][..bytes.len()].copy_from_slice(bytes);
-            self.write_aligned(&whole, start)?;
+            self.write_aligned(file, &whole, start)?;
         }
         self.len = self.len.max(end);
         Ok(())
     }
 
-    fn write_aligned(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
+    /// Takes a page of a rollback, which is as before unless it is free. A first page that is not
+    /// would be one of a commit.
+    fn write_abandoned(&self, file: &AtomicMappedFile, bytes: &[u8], offset: u64) -> Result<()> {
+        if offset > 0 || self.is_as_before(file, bytes, offset)? {
+            return Ok(());
+        }
+        let message = "the transaction has failed before, and was not rolled back";
+        Err(Failure::new(Code::IOERR_WRITE, message))
+    }
+
+    fn write_aligned(&mut self, file: &AtomicMappedFile, bytes: &[u8], offset: u64) -> Result<()> {
         let alignment = 1 << (offset | bytes.len() as u64).trailing_zeros().min(16);
         if alignment < self.unit {
             self.split_units(alignment);
         }
         let unit = self.unit as usize;
         for (at, bytes) in (offset..).step_by(unit).zip(bytes.chunks(unit)) {
-            let place = self.units.get(&at).copied().unwrap_or(self.bytes.len());
+            let known = self.units.get(&at).copied();
+            let place = known.unwrap_or(self.bytes.len());
+            // A rollback also brings pages that are not here. They are as before: it takes no space
+            // for them, which a full disk would not give.
+            if known.is_none()
+                && self.bytes.needs_disk(place + self.unit)
+                && self.is_as_before(file, bytes, at)?
+            {
+                continue;
+            }
             self.bytes.write(bytes, place)?;
             // After the write, which may fail: no other unit may get this place.
             self.units.insert(at, place);
         }
         Ok(())
+    }
+
+    /// Returns `true` if `bytes` are those of the file at `offset`.
+    fn is_as_before(&self, file: &AtomicMappedFile, bytes: &[u8], offset: u64) -> Result<bool> {
+        let mut old = vec![0; bytes.len()];
+        self.read_base(file, &mut old, offset)?;
+        Ok(old == bytes)
     }
 
     fn split_units(&mut self, unit: u64) {
@@ -102,6 +149,9 @@ impl Overlay {
 
     /// Makes the file `len` bytes long.
     pub fn truncate(&mut self, len: u64) -> Result<()> {
+        if self.is_abandoned {
+            return Ok(());
+        }
         self.units.split_off(&len);
         if let Some((&at, &place)) = self.units.last_key_value()
             && at + self.unit > len
@@ -168,13 +218,21 @@ impl Overlay {
         if !is_cut && new == old {
             return file.write_many(parts);
         }
-        if !is_cut && self.is_on_disk() && (old > 0 || self.begin_file(file)?) {
-            file.set_len(old.max(new))?;
-            // Slices that have changed since the last durable point have no free slot. The engine
-            // would take memory for all bytes of an operation that has some.
-            file.sync()?;
-            file.write_many(parts)?;
-            return file.set_len(new);
+        if !is_cut && new < old && parts.is_empty() {
+            return shorten(file, new);
+        }
+        // SQLite takes a file of one byte for an empty one.
+        if !is_cut && self.is_on_disk() && (old > 1 || self.begin_file(file)?) {
+            let written = file.set_len(old.max(new)).and_then(|()| {
+                // Slices that have changed since the last durable point have no free slot. The
+                // engine would take memory for all bytes of an operation that has some.
+                file.sync()?;
+                file.write_many(parts)
+            });
+            return match written {
+                Ok(()) => shorten(file, new),
+                failed => shorten(file, old).and(failed),
+            };
         }
         file.transact(|tx| {
             tx.set_len(self.base_len)?;
@@ -219,6 +277,19 @@ impl Overlay {
             }
         }
         Ok(changes)
+    }
+}
+
+/// Makes the file `len` bytes long, if it is longer and the disk has space for the operation.
+/// SQLite ignores what a file has past its last page. So a full disk fails neither a commit that is
+/// complete but for that, nor the rollback of a transaction that had made the file longer.
+fn shorten(file: &AtomicMappedFile, len: u64) -> atomic_mmap::Result<()> {
+    if len >= file.len() {
+        return Ok(());
+    }
+    match file.set_len(len) {
+        Err(atomic_mmap::Error::NoSpace { .. }) => Ok(()),
+        result => result,
     }
 }
 
@@ -321,6 +392,67 @@ mod tests {
         assert!(read(&overlay, &file) == expected);
         overlay.publish(&file).expect("publish");
         assert!(file.read_vec().expect("read") == expected);
+    }
+
+    /// A crash before the pages of its first transaction leaves an empty database.
+    #[test]
+    fn a_file_of_one_byte_is_begun_like_an_empty_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let page = empty::page_like(&{
+            let mut header = [0; empty::HEADER];
+            header[..18].copy_from_slice(b"SQLite format 3\0\x10\0");
+            header
+        });
+        for len in [0, 1] {
+            let options = AtomicMappedFile::options().create(true).len(len).medium(Medium::Ram);
+            let file = options.open(folder.path().join(len.to_string())).expect("open");
+            let mut overlay = Overlay::new(len, folder.path(), 0);
+            overlay.write(&file, page.as_ref().expect("a page"), 0).expect("write");
+            overlay.write(&file, &[1; 4096], 4096).expect("write");
+            let before = file.stats().bytes_asked;
+            overlay.publish(&file).expect("publish");
+            assert_eq!(file.len(), 8192);
+            // The page of an empty database, and the second page of this one.
+            assert!(file.stats().bytes_asked - before >= 2 * 4096, "from {len} bytes");
+        }
+    }
+
+    /// A rollback brings pages that had no place when the disk became full.
+    #[test]
+    fn pages_that_are_as_before_need_no_space() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = AtomicMappedFile::options().create(true).len(16384).medium(Medium::Ram);
+        let file = options.open(folder.path().join("x")).expect("open");
+        file.write_at(&[5; 16384], 0).expect("write");
+        let mut overlay = Overlay::new(16384, &folder.path().join("missing"), 4096);
+        overlay.write(&file, &[1; 4096], 4096).expect("in memory");
+        assert!(overlay.write(&file, &[1; 4096], 8192).is_err(), "no folder");
+        for offset in [0, 4096, 8192, 12288] {
+            overlay.write(&file, &[5; 4096], offset).expect("without space");
+        }
+        assert!(read(&overlay, &file) == [5; 16384]);
+        overlay.truncate(8192).expect("cut");
+        assert!(overlay.write(&file, &[5; 4096], 8192).is_err(), "the file's bytes do not count");
+        overlay.publish(&file).expect("publish");
+        assert!(file.read_vec().expect("read") == [5; 8192]);
+    }
+
+    /// A rollback brings old pages, and free ones with any bytes. A commit changes the first page.
+    #[test]
+    fn an_abandoned_overlay_takes_a_rollback_and_no_commit() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = AtomicMappedFile::options().create(true).len(8192).medium(Medium::Ram);
+        let file = options.open(folder.path().join("x")).expect("open");
+        let mut overlay = Overlay::new(8192, folder.path(), 0);
+        overlay.write(&file, &[1; 4096], 8192).expect("write");
+        overlay.abandon(&file);
+        assert!(read(&overlay, &file) == [0; 8192]);
+        overlay.truncate(4096).expect("a rollback");
+        overlay.write(&file, &[0; 4096], 0).expect("a rollback");
+        overlay.write(&file, &[2; 4096], 4096).expect("a free page");
+        assert!(overlay.write(&file, &[1; 4096], 0).is_err(), "a commit");
+        overlay.publish(&file).expect("publish");
+        assert!(file.read_vec().expect("read") == [0; 8192]);
     }
 
     #[test]

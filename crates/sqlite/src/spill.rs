@@ -47,6 +47,16 @@ impl Spill {
         matches!(self.store, Store::Disk { .. })
     }
 
+    /// Forgets all bytes, and frees their space.
+    pub fn clear(&mut self) {
+        self.store = Store::Memory(Vec::new());
+    }
+
+    /// Returns `true` if bytes up to `end` do not lie in memory.
+    pub fn needs_disk(&self, end: u64) -> bool {
+        self.is_on_disk() || end > self.budget
+    }
+
     /// Reserves the space that `len` bytes need, without a byte written. More than the budget lies
     /// on the disk from now on; a file system that reserves nothing gives no promise.
     pub fn reserve(&mut self, len: u64) -> Result<()> {
@@ -77,7 +87,7 @@ impl Spill {
 
     fn try_write(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let end = offset + bytes.len() as u64;
-        if end > self.budget {
+        if self.needs_disk(end) {
             self.move_to_disk()?;
         }
         match &mut self.store {

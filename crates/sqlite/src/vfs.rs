@@ -62,6 +62,11 @@ pub(crate) fn open(
             }
             Some(_) => Ok(Opened::Journal(Box::new(journals::open(path)?))),
         },
+        // To end a transaction over several databases SQLite reads the journals of the others, as
+        // super-journals: it deletes the super-journal if none of them names it.
+        Some(path) if journals::place(path) == Some(Place::Memory) => {
+            Ok(Opened::Journal(Box::new(journals::open(path)?)))
+        }
         None if flags & flag::SUBJOURNAL != 0 => {
             Ok(Opened::Journal(Box::new(journals::open_nameless())))
         }

@@ -202,7 +202,9 @@ unsafe fn control(
     // SAFETY: by the contract of this function, if `T` is the type that SQLite documents.
     unsafe {
         match operation {
-            control::SYNC | control::COMMIT_PHASETWO => return file.publish(),
+            // The argument is the name of the super-journal, of a transaction that has one.
+            control::SYNC => return file.publish(!argument.is_null()),
+            control::COMMIT_PHASETWO => return file.end_commit(),
             control::SIZE_HINT => return file.size_hint(*argument.cast::<i64>() as u64),
             control::OVERWRITE => return file.will_overwrite(*argument.cast::<i64>() as u64),
             control::LOCKSTATE => *argument.cast::<c_int>() = file.level() as c_int,

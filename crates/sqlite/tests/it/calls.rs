@@ -1,6 +1,6 @@
 //! The sequences of calls by which SQLite writes, and what they become.
 
-use crate::common::{Scratch, assert_whole, one, ours_with, run, stat, try_one};
+use crate::common::{Scratch, assert_whole, code, one, ours_with, run, stat, try_one};
 use rusqlite::Connection;
 
 /// Parameters for each medium, on a folder in memory.
@@ -145,6 +145,26 @@ fn attached_databases_commit_together_with_a_super_journal() {
     assert_eq!(others(&scratch), ["y.db"]);
     drop(x);
     assert_eq!(scratch.names(), ["x.db", "y.db"]);
+}
+
+/// SQLite deletes the super-journal after it has looked into the journals of all databases.
+#[test]
+fn a_commit_that_fails_in_one_database_leaves_no_super_journal() {
+    for mode in ["delete", "truncate", "persist"] {
+        let scratch = Scratch::in_memory();
+        let x = ours_with(&scratch.path("x.db"), "");
+        let y = format!("file:{}?vfs=atomic-mmap&max_len=2097152", scratch.path("y.db").display());
+        run(&x, &format!("CREATE TABLE t (a); ATTACH '{y}' AS y; CREATE TABLE y.t (a)"));
+        for name in ["main", "y"] {
+            assert_eq!(one(&x, &format!("PRAGMA {name}.journal_mode = {mode}")), mode);
+        }
+        run(&x, "BEGIN; INSERT INTO main.t VALUES (1); INSERT INTO y.t VALUES (zeroblob(5000000))");
+        assert_eq!(code(x.execute_batch("COMMIT")), 13, "y.db is full");
+        assert_eq!(others(&scratch), ["y.db"], "{mode}");
+        run(&x, "BEGIN; INSERT INTO main.t VALUES (2); INSERT INTO y.t VALUES (2); COMMIT");
+        assert_eq!(one(&x, "SELECT group_concat(main.t.a || y.t.a) FROM main.t, y.t"), "22");
+        assert_whole(&x);
+    }
 }
 
 #[test]

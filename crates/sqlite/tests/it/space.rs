@@ -1,8 +1,9 @@
 //! A full disk. Needs root for its mount, and says so.
 
-use crate::common::{Scratch, assert_whole, code, one, ours_with, run, stock};
+use crate::common::{Scratch, assert_whole, code, one, ours_with, run, stock, try_one};
 use rusqlite::{Connection, ffi};
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const FULL: i32 = 13;
@@ -73,6 +74,62 @@ fn a_full_disk_leaves_the_database_as_it_was() {
         std::fs::write(&ballast, vec![1; 4 << 20]).expect("write");
         let make_room = || std::fs::remove_file(&ballast).expect("remove");
         fill(&mount.0.path("m/x.db"), &format!("&medium=page-cache{memory}"), make_room);
+    }
+}
+
+/// Fills the disk to its last page, by files beside the database. Returns their folder.
+fn fill_up(mount: &Mount) -> PathBuf {
+    let folder = mount.0.path("m/fill");
+    std::fs::create_dir(&folder).expect("a folder");
+    for (n, size) in [1 << 20, 4096].iter().enumerate() {
+        let mut file = std::fs::File::create(folder.join(n.to_string())).expect("create");
+        while file.write_all(&vec![1; *size]).is_ok() {}
+    }
+    folder
+}
+
+/// SQLite does not write back pages that were free before the transaction. A rollback that
+/// published them would need space, and the database could not be read until there is some.
+#[test]
+fn a_database_is_readable_after_a_transaction_that_found_no_space() {
+    for (parameters, locking) in [
+        ("", "normal"),
+        ("", "exclusive"),
+        ("&overlay_memory=0", "normal"),
+        ("&overlay_memory=0", "exclusive"),
+    ] {
+        let Some(mount) = Mount::new("24m") else {
+            eprintln!("skipped: no right to mount a tmpfs");
+            return;
+        };
+        let path = mount.0.path("m/x.db");
+        let x = ours_with(&path, parameters);
+        run(&x, "CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t(b) VALUES ('old')");
+        run(&x, "INSERT INTO t(b) SELECT hex(randomblob(2000000)); DELETE FROM t WHERE a = 2");
+        run(&x, "INSERT INTO t(b) SELECT hex(randomblob(500000))");
+        // Opened anew, the file has no space for changes but what the disk still has.
+        x.close().expect("close");
+        let x = ours_with(&path, parameters);
+        run(&x, &format!("PRAGMA cache_size = 5; PRAGMA locking_mode = {locking}"));
+        let count = "SELECT count(*) || ' ' || sum(length(b)) FROM t";
+        let before = one(&x, count);
+        let full = fill_up(&mount);
+        for sql in [
+            "INSERT INTO t(b) SELECT hex(randomblob(1400000))",
+            "BEGIN; DELETE FROM t; INSERT INTO t(b) SELECT hex(randomblob(2300000)); COMMIT",
+            "VACUUM",
+        ] {
+            assert_eq!(code(x.execute_batch(sql)), FULL, "{sql} {parameters} {locking}");
+            let after = try_one(&x, count).expect(sql);
+            assert_eq!(after, before, "{sql} {parameters} {locking}");
+        }
+        assert_whole(&x);
+        std::fs::remove_dir_all(full).expect("remove");
+        run(&x, "DELETE FROM t WHERE a > 1; INSERT INTO t(b) VALUES ('new')");
+        x.close().expect("close");
+        let plain = stock(&path);
+        assert_eq!(one(&plain, "SELECT group_concat(b) FROM t"), "old,new");
+        assert_whole(&plain);
     }
 }
 
