@@ -16,6 +16,7 @@ them, each cell for itself. A process crash leaves the newest, and a later power
 it back. After each crash the file is opened, with crashes at each step of the opening, and lives
 on. Then the present is old or new, the live snapshots are those before or after, and each of them
 reads as it was sealed. A failed reservation has changed nothing.
+A merge leaves nothing that no live snapshot reads.
 
 Usage: snapshot_store.py [DEPTH] [MUTANT]      or: snapshot_store.py --all [DEPTH]
 """
@@ -54,6 +55,8 @@ MUTANTS = {
     'base_not_made': 'an opening that does not make the base of a torn first record again',
     'made_late': 'an opening that makes it after its session has begun',
     'early_by_mask': 'slices kept early by a mask that may say too much',
+    'drop_frees_nothing': 'a drop whose records stay in the index',
+    'merge_keeps_all': 'a merge that discards no slice',
     'no_spare': 'an opening that may find no segment to append to',
 }
 HARMLESS = {
@@ -126,6 +129,10 @@ class Check:
                 return False
         except Damage as e:
             s.tell('refused', ops, e, 'opened')
+            return False
+        tight = RULES.mutant == 'dead_records_count' or sim.is_tight()
+        if name == 'g' and sim.merged and not tight:
+            s.tell('space', ops, 'what no snapshot reads is there', 'given back')
             return False
         return s.look(sim, ops, 'here')
 

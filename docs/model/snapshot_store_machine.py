@@ -204,7 +204,7 @@ class Sim:
             else:
                 s.alloc |= {min(set(range(SEGMENTS)) - s.alloc)}
 
-    opening = False
+    opening = merged = False
 
     def append(s, p, e, word, total, kept=()):
         """Stores a record; the caller drains. `kept`: ((slice, value), ...)."""
@@ -233,6 +233,8 @@ class Sim:
     def forget(s):
         """Takes records of dropped epochs from the index: their segments are free then."""
         oldest = min(s.live, default=s.last + 1)
+        if RULES.mutant == 'drop_frees_nothing':
+            return
         for p, e in list(s.index):
             if e < oldest or (RULES.mutant == 'reuse_of_live' and e not in s.live):
                 del s.index[p, e]
@@ -365,12 +367,14 @@ class Sim:
 
     def merge(s):
         """One record says again what snapshots read of a page and epoch. The others are free."""
-        todo = []
+        todo, s.merged = [], False
         for (p, e), r in sorted(s.index.items()):
             read = {i for i in range(SLICES[p]) for k in s.live if s.where(k, p, i) == ('kept', e)}
             if RULES.mutant == 'merge_by_epoch' and e not in s.live:
                 read = set()
             kept = [x for x in r[3] if x[0] in read]
+            if RULES.mutant == 'merge_keeps_all':
+                kept = list(r[3])
             if len(r[4]) > 1 or len(kept) < len(r[3]):
                 todo.append((p, e, r, kept))
         for p, e, r, kept in todo:
@@ -386,6 +390,13 @@ class Sim:
                 s.drain(); yield
             # What the old records have kept beside is true, and needed by no snapshot.
             s.index[p, e] = (s.index[p, e][0], r[1], r[2], tuple(kept), frozenset({s.at[0]}))
+        s.merged = True
+
+    def is_tight(s):
+        """Each record is of an epoch that counts, and each kept slice is read by a snapshot."""
+        return all(e >= min(s.live, default=e + 1) and all(
+            any(s.where(k, p, i) == ('kept', e) for k in s.live) for i, _ in r[3])
+                   for (p, e), r in s.index.items())
 
     def deploy(s):
         """Page 0 comes home by D5: owed home slots are kept, bases are said anew."""
