@@ -73,7 +73,7 @@ MUTANTS = {
     'redo_base_with_record': 'the base shares the drain of the redo record, which commits',
     'redo_keep_with_record': 'the keep of slices that stay shares the drain of the redo record',
     'redo_keep_late': 'the keep is flushed with the stores over what it keeps',
-    'redo_hands_stays': 'after redo the other slots of slices that stay count as owed, or not',
+    'redo_hands_stays': 'after redo nothing is owed of slices that stay, as if they had flipped',
     'redo_no_drain': 'the redo record shares a drain with the invalidation',
     'redo_flips_no_drain': 'the redo record shares a drain with the slices that flip',
     'redo_length_ignored': 'recovery goes by the length word, and not by that of the redo record',
@@ -109,7 +109,6 @@ MUTANTS = {
     'cut_page_forgotten': 'a shrink keeps nothing of the page that the length cuts',
     'cut_slice_forgotten': 'a shrink keeps whole slices only, not the one that the length cuts',
     'cut_other_forgotten': 'a shrink keeps valid slots only',
-    'cut_no_write_back': 'records of the page that the length cuts: no drain before invalidation',
     'seal_in_shrink': 'a seal between the keep of a shrink and its commit point',
     # seals, drops, rollback
     'seal_undrained': 'a seal is not drained',
@@ -131,6 +130,8 @@ MUTANTS = {
     'sum_any_place': 'while a file is open, either place may match',
     'sum_of_slice': 'a slice of which only a part is new is left out of the sum',
     'cut_sum_late': 'the sum of the page that the length cuts comes after the length',
+    'cut_unflushed': 'a shrink: the old sum of the page that it cuts is not durable before it',
+    'redo_cut_unflushed': 'redo with a shorter length: that sum is not durable before the end',
     'snap_unsummed': 'what a snapshot reads from slots is not verified',
     'base_no_sum': 'the base has the sum after, not before',
 }
@@ -189,7 +190,6 @@ HISTORIES = {
     'cut_page_forgotten': 'logged_flip 0, seal, cut 1',
     'cut_slice_forgotten': 'logged_flip 0, seal, cut 1',
     'cut_other_forgotten': 'logged_flip 2, seal, logged_flip 2, cut 2',
-    'cut_no_write_back': 'logged_flip 0, cut 1',
     'seal_in_shrink': 'logged_flip 2, cut 2',
     'seal_undrained': 'seal',
     'no_gate': 'logged_flip 0',
@@ -209,9 +209,13 @@ HISTORIES = {
     'sum_any_place': 'logged_flip 0',
     'sum_of_slice': 'logged_flip 0 1',
     'cut_sum_late': 'logged_flip 0, cut 1',
+    'cut_unflushed': 'redo 0, logged_flip 1, cut 1',
+    'redo_cut_unflushed': 'redo 0, seal, logged_flip 1, resize 0 > 1',
     'snap_unsummed': 'seal',
     'base_no_sum': 'seal, logged_flip 0',
 }
+# These are seen by damage to an image only.
+BY_DAMAGE = ('cut_unflushed', 'redo_cut_unflushed')
 
 
 class Check:
@@ -609,6 +613,7 @@ def follow(mutant):
     """The history of a mutant, with it and without. True if it shows a violation with it alone."""
     text = HISTORIES[mutant]
     found = []
+    cfg.hurt = mutant in BY_DAMAGE
     for m in (mutant, 'none'):
         configure(m, [], 1, 2, 5)
         check = Check(1)
@@ -626,6 +631,7 @@ def run_all(depth, search):
     for early in (True, 'some'):
         wrong += run(max(depth - 1, 1), 'none', 3, early)
     for m in MUTANTS:
+        cfg.hurt = m in BY_DAMAGE
         is_found = any(run(d, m) for d in range(2, depth + 1)) if search else follow(m)
         wrong += not is_found
         if not is_found:

@@ -211,6 +211,8 @@ class Sim(Machine):
             s.through(at, sum_)
         if length:
             s.through('N', length)
+        if length == 1 and not mut('redo_cut_unflushed'):
+            s.flush_page('P')                     # both places of the page that the length cuts
         s.drain()
         s.through('uh', None)
         s.drain()
@@ -341,6 +343,8 @@ class Sim(Machine):
             at, sum_ = s.new_sum('P', cut_content('P', have, 1))
             if not mut('cut_sum_late'):
                 s.through(at, sum_)
+            if not mut('cut_unflushed'):
+                s.flush_page('P')                 # both places
         s.drain()
         s.through('N', length)
         s.drain()
@@ -357,7 +361,7 @@ class Sim(Machine):
     def clean_up(s, length):
         """Zeroes what is past the length. Records about a page that it cuts are invalidated."""
         named = s.named([2] if length == 2 else list(PAGE))
-        if s.write_back(named) and not mut('cut_no_write_back'):
+        if s.write_back(named):
             s.drain()
         s.invalidate(named)
         s.drain()
