@@ -33,7 +33,8 @@ FILES = {
 START = {
     'home_a': 'a0', 'home_b': 'b0', 'home_time': 0, 'mark': 'in use', 'refl_a': 'a1',
     'word': 'refl', 'durable': 'refl', 'super': 'in use', 'settled': True, 'journal': None,
-    'kept_a': None, 'kept_b': None, 'table': 'live', 'record': None, 'sum_b': None, 'refl_name': True,
+    'kept_a': None, 'kept_b': None, 'table': 'live', 'record': None, 'sum_b': None,
+    'refl_name': True,
     'journal_name': True, 'store_name': True,
 }
 SNAPSHOT = ('a0', 'b0')
