@@ -19,6 +19,9 @@ of power are tried before each barrier and at the end of each operation, in reco
 goes on after both. With AtomicSync (parts `atomic` and `dax`) a death goes back as a loss of power
 does. On Dax a change of the length syncs both files as well.
 
+In part `floor` every store that could have been copied before is put in the place of the one that a
+loss of power leaves. The floor tells it, or going back finds the snapshots all the same.
+
 Geometry: slices 0 and 1 on page P, slice 2 on page Q; lengths of 1, 2 and 3 slices; a journal of
 two places that grows to three; up to three snapshots (five in random sequences).
 
@@ -29,7 +32,8 @@ import sys
 import time
 
 import snapshots_page_cache_engine as engine
-from snapshots_page_cache_engine import OF, PAGES, Bad, S, Sim, live_of, within
+from snapshots_page_cache_engine import Sim
+from snapshots_page_cache_machine import OF, PAGES, Bad, S, live_of, within
 
 MUTANTS = {
     'no_keep': 'a durable point keeps nothing',
@@ -73,6 +77,11 @@ MUTANTS = {
     'deploy_pinned': 'deployment over a durable slot',
     'close_drops_kept': 'a close leaves kept slices in the journal',
     'close_store_late': 'a close syncs the store last',
+    'floor_not_raised': 'the floor does not name the number of the store',
+    'floor_not_checked': 'going back does not look at the floor',
+    'floor_after_sync': 'a checkpoint raises the floor after its syncs',
+    'floor_too_early': 'a checkpoint raises the floor before the store is durable',
+    'floor_not_at_drop': 'a drop does not raise the floor',
     'sum_over_durable': 'the sum of the working state goes over that of the durable point',
     'sum_not_in_record': 'a record does not hold the sums of its pages (as first drafted)',
     'sum_no_entry': 'a flip on a page that has changed takes no redo record (as first drafted)',
@@ -113,7 +122,8 @@ def key_of(s):
         tuple(s.c[k] for k in xs), s.store_, s.now, s.then, s.point, s.began, s.may,
         tuple(sorted(s.snaps.items())), tuple(s.dur.values()), s.dlen, s.n, s.used, s.table,
         s.kept, s.jkept, s.force, s.rest, tuple(sorted(s.homed)), tuple(s.pd.values()),
-        tuple(s.vp.values()), s.places, tuple(sorted(s.also, key=repr))))
+        tuple(s.vp.values()), s.places, s.copies,
+        tuple(sorted(s.also, key=repr))))
 
 
 class Check:
@@ -158,9 +168,13 @@ class Check:
     def points(sim):
         return {sim.point} | ({sim.began} if sim.began is not None else set())
 
-    def power(self, sim, again=True):
-        """Every image that a loss of power can leave. Returns the machines that come out of it."""
-        key = (key_of(sim), again)
+    def power(self, sim, again=True, copy=None):
+        """Every image that a loss of power can leave. Returns the machines that come out of it.
+        `copy`: an earlier store is in the place of the store."""
+        if again and copy is None:
+            for other in sim.copies:
+                self.power(sim, False, other)
+        key = (key_of(sim), again, copy)
         if self.late() or key in self.lost:
             return []
         self.lost.add(key)
@@ -175,20 +189,28 @@ class Check:
                 pos[0] += 1
                 return path[pos[0] - 1][0]
             t = sim.copy()
-            t.lz = frozenset(k for k in sim.c if len(set(sim.c[k])) > 1)
+            if copy:
+                t.take_copy(copy)
+            t.lz = frozenset(k for k in t.c if len(set(t.c[k])) > 1)
             t.choose = choose
             t.hook = (lambda u: self.power(self.bare(u), False)) if again else None
             self.images += 1
             try:
-                for _ in t.go_back():
+                # The floor tells a store of another time.
+                is_old = t.cur('F') > t.cur('G') and engine.MUT != 'floor_not_checked'
+                if is_old and not copy:
+                    raise Bad('the store is refused')
+                for _ in () if is_old else t.go_back():
                     pass
                 t.hook = None
-                self.look(t, sim, contents, 'power')
-                self.settled(t, sim)
-                for k in t.lz:
-                    t.c[k] = ('junk',)
-                t.lz = frozenset()
-                out.append(t)
+                if not is_old:
+                    self.look(t, sim, contents, 'an earlier store' if copy else 'power')
+                if not copy:
+                    self.settled(t, sim)
+                    for k in t.lz:
+                        t.c[k] = ('junk',)
+                    t.lz = frozenset()
+                    out.append(t)
             except Bad as e:
                 self.report(e)
                 return out
@@ -267,6 +289,8 @@ class Check:
         t.hook = lambda u: after.extend(self.power(self.bare(u)))
         try:
             for _ in t.begin(op):
+                if t.counts:
+                    t.copy_store()
                 after.append(self.death(self.bare(t)))
                 if self.late():
                     break
@@ -354,10 +378,12 @@ SCRIPTS = {
     'seal checkpoint': [W0, SNAPF, W0, F, SNAPF, W0, J, NEW, W0, SNAP, CP, OLD],
     'roll': [W0, J, SNAP, W0, W1, J, W1, ROLL, W0, J],
     'intention': [CUT2, W0, SNAP, GROW, W0, W2, ROLL],
-    'sum': [SNAP, W0, J, W0, W0, W1, J, W0, W1, ROLL, W0, J, OLD, F],
+    'sum roll_intention_ends': [SNAP, W0, J, W0, W0, W1, J, W0, W1, ROLL, W0, J, OLD, F],
     'cut death_cut': [W1, SNAP, W0, CUT1, W0, J, GROW, W1, W2, J],
     'length grow': [W1, W2, SNAP, CUT2, W1, J, CUT1, GROWW, J, ROLL],
 }
+# In part `floor`: a place is used again after one checkpoint.
+STORE = [SNAP, W0, J, W1, J, CP, W0, J, W0, J, OLD]
 
 
 def parts(depth):
@@ -371,10 +397,11 @@ def parts(depth):
         ('atomic', CORE + [ROLL, CUT1, FAST], depth, 1, 0, (SNAP, W0), True),
         ('dax', LENGTHS + [ROLL, FAST], depth, 1, 0, (W1, W2, SNAP), True),
         ('beside', BESIDE, depth, 1, 0, (SNAP, W0, J, W1), False),
+        ('floor', [W0, J, CP, OLD, FAST], depth, 0, 0, (SNAP, W0, J, W1), False),
         ('home', MAIN, depth, 0, 0, (W0, J, SNAP), False),
         ('more', MAIN, depth - 1, 1, 0, (SNAP, W0, J, SNAP, W0), False),
-        ('random', ALL, 0, 0, 5 * depth ** 2, (), False),
-        ('random atomic', ALL, 0, 0, 3 * depth ** 2, (W0, SNAP, W0, J), True),
+        ('random', ALL, 0, 0, 20 if depth > 1 else 2, (), False),
+        ('random atomic', ALL, 0, 0, 12 if depth > 1 else 2, (W0, SNAP, W0, J), True),
     ]
 
 
@@ -391,18 +418,22 @@ def run(depth, mutant, enough=1, only=None, show=True):
         engine.DAX = name == 'dax'
         check, t0 = Check(enough), time.time()
 
-        def start():
+        def start(is_script=False):
             engine.MUT = 'none'
             sim = Sim()
-            for op in before:
+            sim.counts = name == 'floor'
+            for op in before if not is_script else ():
                 for _ in sim.begin(op):
                     pass
                 sim.now = sim.then
             engine.MUT = mutant
+            if sim.counts:
+                sim.copy_store()
             return sim
         alike = sorted(SCRIPTS, key=lambda s: not mutant.startswith(tuple(s.split())))
-        for s in alike if name == 'scripts' else ():
-            check.script(start(), SCRIPTS[s])
+        scripts = [SCRIPTS[s] for s in alike] if name == 'scripts' else []
+        for text in scripts if name != 'floor' else [STORE]:
+            check.script(start(True), text)
         if d:
             check.explore(start(), before, d, life)
         rng = random.Random(7)

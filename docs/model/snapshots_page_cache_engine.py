@@ -3,66 +3,19 @@
 Each operation is a generator that yields where the process may die. `MUT` names the rule that is
 left out. `snapshots_page_cache.py` says what is checked, and sets `MUT`, `SEALS` and `DAX`.
 """
+from snapshots_page_cache_machine import OF, PAGE, PAGES, Bad, Machine, S, live_of, needed, within
+
 MUT = 'none'
 PLACES = 2                                        # places of a new journal
 MOST = 3                                          # and of one that has grown
 AT_MOST = 3                                       # slices of a record, with those that are kept
 SEALS = 3
 DAX = False                                       # a change of the length syncs both files
-PAGE = {0: 'P', 1: 'P', 2: 'Q'}
-OF = {'P': (0, 1), 'Q': (2,)}
-PAGES = ('P', 'Q')
-FILE = {'H': 'home', 'J': 'journal', 'X': 'store', 'T': 'store'}
 
 
-def S(page, content):
-    return ('S', page) + tuple(content)
-
-
-def within(page, length):
-    return OF[page][0] < length
-
-
-def live_of(table):
-    return [(k, n) for k, state, n in table if state == 'sealed']
-
-
-def needed(table, e):
-    return any(k <= e for k, _ in live_of(table))
-
-
-class Bad(Exception):
-    pass
-
-
-class Sim:
-    """One machine. `c` holds, for each item, the values since the last barrier on its file. `lz`:
-    items whose value a loss of power has not chosen yet."""
-
+class Sim(Machine):
     def __init__(s):
-        s.c = {f'{x}{i}': (0,) for x in 'HR' for i in PAGE}
-        for p in PAGES:
-            zero = (0,) * len(OF[p])
-            s.c['W' + p] = s.c['D' + p] = (zero,)
-            s.c[f's{p}0'] = (S(p, zero),)
-            s.c[f's{p}1'] = ('no',)
-        s.c['E'] = s.c['I'] = s.c['Z'] = (None,)  # redo record, intention, settled word
-        s.c['N'] = (3,)                           # length, in slices
-        s.c['S'] = (('open', 0, 3),)              # superblock: kind, session, length of its start
-        s.c['T'] = ((),)
-        for j in range(MOST):
-            s.c[f'J{j}'] = (None,)
-        s.lz = frozenset()
-        s.store_ = ()                             # what the store holds durably
-        s.nx = 0
-        s.choose = s.hook = None
-        s.v = 1000
-        s.now = s.then = s.point = (0, 0, 0)
-        s.began = s.may = None
-        s.also = frozenset()                      # states that an opening makes durable
-        s.snaps = {}
-        s.places = PLACES
-        s.in_flush = s.in_close = False
+        Machine.__init__(s, PLACES, MOST)
         s.boot(3, (), ())
 
     def boot(s, length, table, kept):
@@ -79,72 +32,10 @@ class Sim:
         s.vp = {p: 0 for p in PAGES}              # the place of the working state's sum
         s.homed = frozenset()                     # brought home, and not written since
 
-    def copy(s):
-        t = Sim.__new__(Sim)
-        t.__dict__.update(s.__dict__)
-        for k in ('c', 'dur', 'snaps', 'pd', 'vp'):
-            t.__dict__[k] = dict(s.__dict__[k])
-        return t
-
-    # ---- the machine -----------------------------------------------------------------------------
-
-    def cur(s, k):
-        if k in s.lz:
-            values = tuple(dict.fromkeys(s.c[k]))
-            s.c[k] = (values[s.choose(len(values))],)
-            s.lz -= {k}
-        return s.c[k][-1]
-
-    def store(s, k, v):
-        if k in s.lz:
-            s.lz -= {k}
-            s.c[k] += (v,)
-        elif s.c[k][-1] != v:
-            s.c[k] += (v,)
-
-    def barrier(s, f):
-        """Waits: first everything may be lost that was not waited for."""
-        if s.hook:
-            s.hook(s)
-        for k in s.c:
-            if FILE.get(k[0], 'refl') == f and k not in s.lz:
-                s.c[k] = s.c[k][-1:]
-        if f == 'store':
-            ready = (k for k in s.c if k[0] == 'X' and len(s.c[k]) == 1)
-            for k in sorted(ready, key=lambda k: int(k[1:])):
-                s.store_ += (s.c[k][0],) if s.c[k][0] is not None else ()
-                del s.c[k]
-            s.store_ = tuple(dict.fromkeys(r for r in s.store_ if needed(s.table, r[0])))
-
-    def put(s, records):
-        """Appends to the snapshot store."""
-        for r in records:
-            s.nx += 1
-            s.c[f'X{s.nx}'] = (None,)
-            s.store(f'X{s.nx}', r)
-
-    # ---- state -----------------------------------------------------------------------------------
-
-    def word(s, p):
-        return s.cur('W' + p)
-
-    def side(s, i):
-        return s.word(PAGE[i])[OF[PAGE[i]].index(i)]
-
-    def dside(s, i):
-        return s.dur[PAGE[i]][OF[PAGE[i]].index(i)]
-
-    def slot(s, i, side):
-        return 'HR'[side] + str(i)
-
-    def content(s, p, words, length):
-        """What a page holds. Past the length it reads as zero."""
-        return tuple(s.cur(s.slot(i, b)) if i < length else 0 for i, b in zip(OF[p], words))
-
-    def seen(s, words=None, length=None):
-        length = s.cur('N') if length is None else length
-        return tuple(s.cur(s.slot(i, (words[p] if words else s.word(p))[OF[p].index(i)]))
-                     if i < length else None for i, p in PAGE.items())
+    def raise_floor(s):
+        """The reflection file says which number the store has at least. It is durable there."""
+        if MUT != 'floor_not_raised':
+            s.store('F', s.cur('G'))
 
     def newest(s, p):
         """L(p): the newest live snapshot that reaches the page."""
@@ -251,7 +142,7 @@ class Sim:
                  'close_drops_kept': s.in_close}.get(MUT, False)
         s.put(kept if drops else kept + s.jkept)
         if not (MUT == 'base_drops_table' and s.in_flush):
-            s.store('T', s.table)
+            s.put_table(s.table)
 
     def changed(s):
         n = s.cur('N')
@@ -279,12 +170,13 @@ class Sim:
             s.to_store(() if MUT == 'keep_after' else kept)
             s.in_flush = False
             if k and MUT == 'seal_before_record':
-                s.store('T', s.table + ((k, 'sealed', length),))
+                s.put_table(s.table + ((k, 'sealed', length),))
             yield
-            s.barrier('home'); yield
-            s.barrier('refl'); yield
             if MUT != 'keep_no_store_barrier':
                 s.barrier('store'); yield
+            s.raise_floor(); yield
+            s.barrier('home'); yield
+            s.barrier('refl'); yield
             s.used = s.used[-1:]
         elif s.free_place() is None and s.places < MOST:
             s.barrier('journal'); yield
@@ -331,12 +223,18 @@ class Sim:
         may = has_room and s.is_small(s.changed(), s.to_keep())
         if beside == 1 and may:
             yield from s.sync(False, False, s.now)
-        s.barrier('home'); yield
-        s.barrier('refl'); yield
-        if beside == 2 and may:
-            yield from s.sync(False, False, s.now)
+        if MUT == 'floor_too_early':
+            s.raise_floor(); yield
         if MUT != 'checkpoint_no_store_barrier':
             s.barrier('store'); yield
+        if MUT not in ('floor_after_sync', 'floor_too_early'):
+            s.raise_floor(); yield
+        if beside == 2 and may:
+            yield from s.sync(False, False, s.now)
+        s.barrier('home'); yield
+        s.barrier('refl'); yield
+        if MUT == 'floor_after_sync':
+            s.raise_floor(); yield
         s.used = tuple(u for u in s.used if u[0] >= n)      # the newest record stays
         forgets = MUT == 'checkpoint_forgets_newer'
         s.jkept = () if forgets else tuple(r for r in s.jkept if r not in taken)
@@ -393,8 +291,11 @@ class Sim:
             live = [a for a, _ in live_of(s.table) if a != k]
             s.store_ = tuple(r for r in s.store_ if any(a <= r[0] for a in live)); yield
         s.table = tuple((a, 'dropped' if a == k else state, n) for a, state, n in s.table)
-        s.store('T', s.table); yield
+        s.put_table(s.table); yield
         s.barrier('store'); yield
+        if MUT != 'floor_not_at_drop':
+            s.raise_floor(); yield
+            s.barrier('floor'); yield
         s.may = None
         del s.snaps[k]
 
@@ -445,6 +346,7 @@ class Sim:
         s.in_close = False
         if MUT != 'close_store_late':
             s.barrier('store'); yield
+        s.raise_floor(); yield
 
     def close_fast(s):
         """A fast close, and the next opening in this boot."""
@@ -569,12 +471,13 @@ class Sim:
         s.put(r for r in journal + kept if r not in stored
               and not (MUT == 'death_drops_kept' and r in journal))
         if MUT != 'death_drops_table':
-            s.store('T', table)
+            s.put_table(table)
         yield
-        s.barrier('home'); yield
-        s.barrier('refl'); yield
         if MUT not in ('death_store_not_synced', 'death_store_late'):
             s.barrier('store'); yield
+        s.raise_floor(); yield
+        s.barrier('home'); yield
+        s.barrier('refl'); yield
         s.store('S', ('died', s.cur('S')[1], length)); yield
         yield from s.after_closing()
 
@@ -632,11 +535,12 @@ class Sim:
                 s.store(f's{p}1', x); yield
             length = r[7] if MUT != 'length_not_replayed' else length
         s.put(r for r in journal if r not in stored)
-        s.store('T', table); yield
-        s.barrier('home'); yield
-        s.barrier('refl'); yield
+        s.put_table(table); yield
         if MUT != 'power_store_not_synced':
             s.barrier('store'); yield
+        s.raise_floor(); yield
+        s.barrier('home'); yield
+        s.barrier('refl'); yield
         for p in PAGES:
             s.store('W' + p, s.cur('D' + p)); yield
         if MUT == 'roll_intention_ends_in_back':
