@@ -392,7 +392,7 @@ def parts(depth):
         ('scripts', ALL, 0, 0, 0, (), False),
         ('rolls', [W0, ROLL], 2, 1, 0, (W0, J, SNAP, W0, J), False),
         ('main', MAIN, depth, 1, 0, (SNAP,), False),
-        ('core', CORE, depth + 1, 1, 0, (SNAP, W0), False),
+        ('core', CORE, depth + (depth > 1), 1, 0, (SNAP, W0), False),
         ('lengths', LENGTHS, depth, 1, 0, (W1, W2, SNAP), False),
         ('atomic', CORE + [ROLL, CUT1, FAST], depth, 1, 0, (SNAP, W0), True),
         ('dax', LENGTHS + [ROLL, FAST], depth, 1, 0, (W1, W2, SNAP), True),
