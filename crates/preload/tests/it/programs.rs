@@ -1,6 +1,6 @@
 //! Stock programs.
 
-use crate::common::{Scratch, has};
+use crate::common::{Scratch, has, number_from};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -207,9 +207,7 @@ fn a_killed_sqlite_shell_leaves_a_whole_database() {
         String::from_utf8(output.stdout).expect("text").trim().to_owned()
     };
     sql("PRAGMA journal_mode=DELETE; CREATE TABLE t (a); INSERT INTO t VALUES (0)");
-    let kills =
-        std::env::var("ATOMIC_MMAP_PRELOAD_KILLS").map_or(10, |n| n.parse().expect("kills"));
-    for kill in 0..kills {
+    for kill in 0..number_from("ATOMIC_MMAP_PRELOAD_KILLS", 10) {
         let mut writer = scratch.command("sqlite3");
         let mut writer =
             writer.arg(&path).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("start");
