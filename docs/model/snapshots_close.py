@@ -22,6 +22,8 @@ Usage: snapshots_close.py [MUTANT]      or: snapshots_close.py --all
 import itertools
 import sys
 
+from opening import now, sets, sync
+
 FILES = {
     'home': ['home_a', 'home_b', 'home_time', 'mark'],
     'refl': ['refl_a', 'word', 'durable', 'super', 'settled'],
@@ -39,20 +41,6 @@ START = {
 }
 SNAPSHOT = ('a0', 'b0')
 NONE = 'no snapshot'
-
-
-def sets(name, **items):
-    return name, '=', items
-
-
-def sync(name, what):
-    return name, 'sync', what
-
-
-def now(name, **what):
-    return name, 'now', what
-
-
 CLOSE = [
     sets('keep', kept_a='a0'),
     sync('sync_keep', 'store'),
