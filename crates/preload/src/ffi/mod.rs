@@ -23,6 +23,7 @@
 //! | `tracker` | the kernel's tracking of stores |
 //! | `refused` | `copy_file_range`, `sendfile`, `splice`, `syscall` |
 //! | `process` | loading, `fork`, `exec`, the end |
+//! | `lists` | `execl` and its kin |
 
 /// Defines hooks. The body is that of a call of libc: its caller keeps libc's contract.
 macro_rules! hook {
@@ -41,6 +42,7 @@ mod data;
 mod descriptors;
 mod durable;
 mod formatted;
+mod lists;
 mod mapping;
 mod metadata;
 mod names;

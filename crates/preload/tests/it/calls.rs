@@ -6,7 +6,11 @@ use std::process::Command;
 
 /// Builds a program of `tests`.
 pub fn build(scratch: &Scratch, source: &str, flags: &[&str]) -> PathBuf {
-    let program = scratch.path("program");
+    build_as(scratch, "program", source, flags)
+}
+
+fn build_as(scratch: &Scratch, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let program = scratch.path(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
     let built =
         Command::new("cc").arg("-pthread").args(flags).arg(source).arg("-o").arg(&program).status();
@@ -72,6 +76,25 @@ fn threads_and_processes_are_in_no_others_way() {
                 traced.arg(&program).arg(scratch.folder()).arg(case).output().expect("run");
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{case}: {said}\n{}", scratch.log());
+        }
+    }
+}
+
+/// Descriptors stay open at an `execl` as at an `execv`. Calls of another library do so, too.
+#[test]
+fn programs_that_execl_starts_take_descriptors_over() {
+    for scratch in [Scratch::new(), Scratch::on_disk()] {
+        for flags in ["-O0", "-O2"] {
+            let program = build(&scratch, "lists.c", &[flags, "-ldl"]);
+            let shared = [flags, "-DLIBRARY", "-shared", "-fPIC"];
+            let library = build_as(&scratch, "library.so", "lists.c", &shared);
+            let (folder, program) = (scratch.folder(), program.to_str().expect("text"));
+            for args in [&[folder.as_os_str()][..], &[folder.as_os_str(), library.as_os_str()]] {
+                let plain = Command::new(program).args(args).status();
+                assert!(plain.expect("run").success(), "without the preload");
+                scratch.run(program, args);
+                assert_eq!(scratch.companions(), [""; 0]);
+            }
         }
     }
 }

@@ -43,6 +43,20 @@ fn a_shell_goes_on_where_its_programs_have_ended() {
     assert_eq!(scratch.companions(), [""; 0]);
 }
 
+/// Perl starts a shell by `execl`.
+#[test]
+fn perl_hands_its_descriptors_to_a_shell() {
+    if !has("perl") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let program = "$^F = 99; open(F, '>', 'x.dat') or die; syswrite(F, \"one\\n\"); $n = fileno(F);
+        exec \"echo two >&$n; echo three >&$n\"; die";
+    scratch.shell("sh", &format!("perl -e '{}'", program.replace('\'', "'\\''")));
+    assert_eq!(std::fs::read(scratch.path("x.dat")).expect("read"), b"one\ntwo\nthree\n");
+    assert_eq!(scratch.companions(), [""; 0]);
+}
+
 /// Starts a program that has written `bytes` to `x.dat`, and has it open until its input ends.
 fn writer_of(scratch: &Scratch) -> Child {
     let mut writer = scratch.command("dd");
