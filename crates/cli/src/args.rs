@@ -77,7 +77,7 @@ pub enum Command {
     Heatmap(Heatmap),
     /// Print a line each interval: what has changed since the last one.
     Watch(Watch),
-    /// Copy a closed or crashed file, as one state, to a new plain file.
+    /// Copy one state of a file to a new plain file. Some programs serve copies of files in use.
     Cp(Cp),
     /// Say what a folder's file system would promise, and why.
     Doctor(Folder),

@@ -8,6 +8,7 @@
 //! | `progress` | progress on a terminal, and the end by SIGINT |
 //! | `verdict` | what a look at a file means for its user |
 //! | `heat` | how many writes each part of a file had, and pictures of it |
+//! | `live` | copies of files that another process has open |
 //! | `commands` | a file for each command |
 //!
 //! Invariant: a command opens a file by the public calls of `atomic-mmap` alone.
@@ -15,6 +16,7 @@
 mod args;
 mod commands;
 mod heat;
+mod live;
 mod outcome;
 mod progress;
 mod report;

@@ -398,6 +398,23 @@ pub(crate) fn len_of(identity: Identity) -> Option<u64> {
     }
 }
 
+/// Returns the bytes of a file, if this process has it open: one state of it. `begin` gets its
+/// length, and may refuse. A file that rests stays so. Nothing is logged.
+pub(crate) fn whole(
+    identity: Identity,
+    begin: impl FnOnce(u64) -> std::result::Result<(), &'static str>,
+) -> Option<std::result::Result<Vec<u8>, String>> {
+    let pair = find(identity)?;
+    let _inside = Inside::enter(); // before the lock: see `close_all`
+    match &*pair.state.read() {
+        State::Open { file, .. } => Some(match begin(file.len()) {
+            Ok(()) => file.read_vec().map_err(|error| error.to_string()),
+            Err(why) => Err(why.to_owned()),
+        }),
+        State::Closed | State::Resting { .. } => None,
+    }
+}
+
 pub(crate) fn find(identity: Identity) -> Option<Arc<Pair>> {
     unforked(|| {
         let list = LIST.lock();

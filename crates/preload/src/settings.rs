@@ -20,6 +20,8 @@ pub(crate) const FILES: &str = "ATOMIC_MMAP_FILES";
 pub(crate) const DURABILITY: &str = "ATOMIC_MMAP_DURABILITY";
 /// `refused`, `atomic` or `atomic-compare`.
 pub(crate) const MSYNC: &str = "ATOMIC_MMAP_MSYNC";
+/// `refused` or `served`.
+pub(crate) const COPIES: &str = "ATOMIC_MMAP_COPIES";
 /// The path of the log.
 pub(crate) const LOG: &str = "ATOMIC_MMAP_LOG";
 
@@ -51,6 +53,7 @@ struct Settings {
     files: Text,
     durability: Text,
     msync: Text,
+    copies: Text,
     log: Text,
     medium: Text,
 }
@@ -79,6 +82,7 @@ pub(crate) fn read<'a>(value: impl Fn(&str) -> Option<&'a [u8]>) {
             files: text(FILES),
             durability: text(DURABILITY),
             msync: text(MSYNC),
+            copies: text(COPIES),
             log: text(LOG),
             medium: text(MEDIUM_VARIABLE),
         };
@@ -149,6 +153,20 @@ fn msync_of(text: &[u8]) -> Option<Msync> {
     }
 }
 
+/// Returns `true` if other processes of the user get copies of open files.
+pub(crate) fn are_copies_served() -> bool {
+    // The constructor has refused unknown values.
+    SETTINGS.get().and_then(|settings| copies_of(settings.copies.get())).unwrap_or(false)
+}
+
+fn copies_of(text: &[u8]) -> Option<bool> {
+    match text {
+        b"" | b"refused" => Some(false),
+        b"served" => Some(true),
+        _ => None,
+    }
+}
+
 fn is_medium(text: &[u8]) -> bool {
     text.is_empty() || str::from_utf8(text).is_ok_and(|name| name.parse::<Medium>().is_ok())
 }
@@ -165,6 +183,8 @@ pub(crate) fn fault() -> Option<&'static str> {
         Some("ATOMIC_MMAP_DURABILITY: there are on-sync, every-write and atomic-sync")
     } else if msync_of(settings.msync.get()).is_none() {
         Some("ATOMIC_MMAP_MSYNC: there are refused, atomic and atomic-compare")
+    } else if copies_of(settings.copies.get()).is_none() {
+        Some("ATOMIC_MMAP_COPIES: there are refused and served")
     } else if !is_medium(settings.medium.get()) {
         Some("ATOMIC_MMAP_MEDIUM: there are dax, page-cache and ram")
     } else {
@@ -196,5 +216,7 @@ mod tests {
         assert_eq!(msync(), Msync::Refused);
         assert_eq!(msync_of(b"atomic"), Some(Msync::Tracked));
         assert_eq!(msync_of(b"yes"), None);
+        assert_eq!((copies_of(b""), copies_of(b"served")), (Some(false), Some(true)));
+        assert_eq!(copies_of(b"yes"), None);
     }
 }

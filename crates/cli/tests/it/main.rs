@@ -3,5 +3,6 @@
 mod common;
 mod ends;
 mod files;
+mod live;
 mod refusals;
 mod texts;

@@ -24,6 +24,7 @@
 //! | `refused` | `copy_file_range`, `sendfile`, `splice`, `syscall` |
 //! | `process` | loading, `fork`, `exec`, the end |
 //! | `lists` | `execl` and its kin |
+//! | `copies` | copies of open files for `atomic-mmap cp` |
 
 /// Defines hooks. The body is that of a call of libc: its caller keeps libc's contract.
 macro_rules! hook {
@@ -38,6 +39,7 @@ macro_rules! hook {
 }
 
 mod attributes;
+mod copies;
 mod data;
 mod descriptors;
 mod durable;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing here allocates, up to the answer that a file is not chosen.
 
-use super::{errno, real};
+use super::{copies, errno, real};
 use crate::errno::{Errno, Result};
 use crate::pair::{Identity, Pair};
 use crate::table::{self, Found};
@@ -122,7 +122,9 @@ impl Chosen {
 
     /// Opens the file, or joins its users.
     pub fn acquire(&self, writes: bool) -> Result<Arc<Pair>> {
-        pair::acquire(self.fd, self.identity, writes)
+        let pair = pair::acquire(self.fd, self.identity, writes)?;
+        copies::begin();
+        Ok(pair)
     }
 
     /// Recovers the file if a crash has left a companion beside it, and closes it. A file that is

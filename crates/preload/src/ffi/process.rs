@@ -6,7 +6,7 @@
 //!   descriptors that stay open. The same holds for `vfork`, which is a `fork` here.
 //! - At the end, each file is closed.
 
-use super::{open, path, real, streams};
+use super::{copies, open, path, real, streams};
 use crate::description::Description;
 use crate::{inside, log, pair, settings, table};
 use libc::{c_char, c_int, c_void};
@@ -104,6 +104,7 @@ extern "C" fn in_child() {
     // SAFETY: the call has no precondition.
     OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     pair::in_child();
+    copies::in_child();
 }
 
 extern "C" fn end() {

@@ -116,6 +116,7 @@ fn wrong_settings_keep_a_program_from_starting() {
         ("ATOMIC_MMAP_FILES", "x.dat"),
         ("ATOMIC_MMAP_DURABILITY", "sync"),
         ("ATOMIC_MMAP_MSYNC", "yes"),
+        ("ATOMIC_MMAP_COPIES", "yes"),
         ("ATOMIC_MMAP_MEDIUM", "disk"),
     ] {
         let output = scratch.command("true").env(name, value).output().expect("run");
