@@ -106,7 +106,8 @@ impl Server<'_> {
                 Err(rustix::io::Errno::AGAIN) => {
                     let is_late = !self.has_answered && self.asked.elapsed() >= PATIENCE;
                     if is_late || !servers().iter().any(|name| name == self.name) {
-                        return Err(ErrorKind::TimedOut.into());
+                        let why = "its process has ended, or does not answer";
+                        return Err(io::Error::new(ErrorKind::TimedOut, why));
                     }
                 }
                 Err(error) => return Err(error.into()),
