@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Brute-force check of snapshots by early keeps, where each operation is durable: Dax, and so Ram.
 
-A snapshot costs nothing when it is sealed: it shares all slots with the present. The first operation
-that changes a slice afterwards keeps it: a record says epoch, page and bytes, and is durable before
-the change can be. So a slice of a snapshot is in the oldest record that is not older than it, or
-else in its valid slot. A record never becomes false.
+A snapshot costs nothing when it is sealed: it shares all slots with the present. The first
+operation that changes a slice afterwards keeps it: a record says epoch, page and bytes, and is
+durable before the change can be. So a slice of a snapshot is in the oldest record that is not older
+than it, or else in its valid slot. A record never becomes false.
 
 Geometry: slices 0 and 1 on page P, slice 2 on page Q, one region word with a bit for each page. A
 slice has two slots. The length is 3 (both pages), 2 (page P) or 1: the end lies inside slice 0, and
@@ -399,10 +399,11 @@ REDO = kinds('logged_flip 0, logged_flip 1, redo 0, redo 0 1, redo 0 2, resize 0
              'resize 0 > 2, resize 0 2 > 3, region 0 1, seal, drop oldest, roll oldest')
 REGION = kinds('region 0 1 2, region 0 1, logged_flip 0, logged_flip 2, flip 1, multi 0 2, '
                'redo 0 1, deploy P, deploy Q, seal, drop oldest, roll oldest')
-CUT = kinds('cut 1, cut 2, grow 2, grow 3, resize 0 > 1, resize 0 2 > 3, logged_flip 0, fail_cut 1, '
-            'logged_flip 0 1, flip 1, flip 2, region 0 1, deploy P, seal, drop oldest, drop newest')
-ROLL = kinds('logged_flip 0, flip 1, multi 0 2, cut 1, cut 2, grow 2, grow 3, resize 0 2 > 3, seal, '
-             'roll oldest, roll newest, drop oldest, drop newest, deploy P')
+CUT = kinds('cut 1, cut 2, grow 2, grow 3, resize 0 > 1, resize 0 2 > 3, logged_flip 0, '
+            'fail_cut 1, logged_flip 0 1, flip 1, flip 2, region 0 1, deploy P, seal, '
+            'drop oldest, drop newest')
+ROLL = kinds('logged_flip 0, flip 1, multi 0 2, cut 1, cut 2, grow 2, grow 3, resize 0 2 > 3, '
+             'seal, roll oldest, roll newest, drop oldest, drop newest, deploy P')
 UNDO = kinds('multi 0 2, multi 0 1 2, logged_flip 0, redo 0 2, region 0 1 2, flip 2, deploy Q, '
              'pair 2 0, seal, drop oldest')
 LANES = ALL + kinds('logged_flip 0 / 1, logged_flip 1 / 1')

@@ -3,8 +3,8 @@
 Nothing here can be run by itself. A chunk is a tuple of the values that a crash may leave, the
 present one last. A drain makes durable what was flushed.
 """
-from snapshots_dax_recovery import (OF, PAGE, PAGES, cfg, is_needed, kept_of, mut, newest_of, source,
-                                    within)
+from snapshots_dax_recovery import (OF, PAGE, PAGES, cfg, is_needed, kept_of, mut, newest_of,
+                                    source, within)
 
 
 class Machine:
@@ -12,6 +12,7 @@ class Machine:
     undo = 0                                      # the undo snapshot of a rollback under way
     segment = 0                                   # of the thread that appends
     rolling = False
+    waiting = {}                                  # the flushes of a thread beside which another goes
     then = None
 
     def __init__(s):
@@ -82,6 +83,8 @@ class Machine:
         for k, i in s.fl.items():
             if i > 0 and k in s.c:
                 s.c[k] = s.c[k][i:]
+                if k in s.waiting:
+                    s.waiting[k] = max(s.waiting[k] - i, 0)
         s.fl = {}
         for key, state in s.dw.items():
             if state == 1:
@@ -95,10 +98,10 @@ class Machine:
 
     def beside(s, f):
         """Steps of another thread in between. Its drains complete its own flushes only."""
-        mine, words = s.fl, dict(s.dw)
+        s.waiting, words = s.fl, dict(s.dw)
         s.fl = {}
         f()
-        s.fl = mine
+        s.fl, s.waiting = s.waiting, {}
         s.dw.update((key, state) for key, state in words.items() if key in s.dw)
 
     # ---- state -----------------------------------------------------------------------------------
