@@ -265,6 +265,8 @@ class Check:
             t.run(op)
         except Bad as e:
             self.report(e)
+        except RecursionError:
+            self.report('a rollback that goes on at openings does not end')
         after, self.next = self.next, []
         return t, after
 
@@ -395,8 +397,9 @@ RAM = kinds('flip 0, direct 0, direct 1, direct 2, multi 0 2, flip 0 1, region 0
             'seal, drop oldest, drop newest, roll oldest')
 SNAPS = kinds('logged_flip 0, logged_flip 0 1, flip 0, region 0 1, seal, deploy P, fail 0, '
               'drop_beside newest, ' + DROPS)
-REDO = kinds('logged_flip 0, logged_flip 1, redo 0, redo 0 1, redo 0 2, resize 0 > 1, '
-             'resize 0 > 2, resize 0 2 > 3, region 0 1, seal, drop oldest, roll oldest')
+REDO = kinds('logged_flip 0, logged_flip 1, logged_flip 0 1, redo 0, redo 0 1, redo 0 2, '
+             'resize 0 > 1, resize 0 > 2, resize 0 2 > 3, region 0 1, seal, drop oldest, '
+             'roll oldest')
 REGION = kinds('region 0 1 2, region 0 1, logged_flip 0, logged_flip 2, flip 1, multi 0 2, '
                'redo 0 1, deploy P, deploy Q, seal, drop oldest, roll oldest')
 CUT = kinds('cut 1, cut 2, grow 2, grow 3, resize 0 > 1, resize 0 2 > 3, logged_flip 0, '
@@ -430,6 +433,7 @@ def parts(depth):
         ('snaps', SNAPS, depth + 1, 1, 2, 1, 0, 'seal'),
         ('ram', RAM, depth, 1, 2, 1, 0, 'seal'),
         ('redo', REDO, depth, 1, 2, 1, 0, 'redo 0, seal'),
+        ('plain', REDO, depth, 1, 2, 1, 0, ''),
         ('region', REGION, depth, 1, 2, 1, 0, 'region 0 1, seal'),
         ('cut', CUT, depth, 1, 2, 1, 0, 'logged_flip 0, logged_flip 2, seal'),
         ('dropped', SNAPS, depth, 1, 2, 1, 0, 'seal, seal, flip 0, drop newest, seal'),

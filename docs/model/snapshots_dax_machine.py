@@ -12,7 +12,7 @@ class Machine:
     undo = 0                                      # the undo snapshot of a rollback under way
     segment = 0                                   # of the thread that appends
     rolling = False
-    waiting = {}                                  # the flushes of a thread beside which another goes
+    waiting = {}                                  # flushes of a thread while another goes
     then = None
 
     def __init__(s):
@@ -190,8 +190,9 @@ class Machine:
             s.flush_record(n)
 
     def free(s):
-        """Frees the records of which no live snapshot reads a slice."""
-        recs = list(s.medium.values())
+        """Frees the records of which no live snapshot reads a slice, by the index: a record that is
+        on the medium only does not count."""
+        recs = list(s.index)
         for n, record in list(s.medium.items()):
             if n not in s.pend and not is_needed(s.cur('T'), recs, record):
                 del s.medium[n]
