@@ -3,13 +3,17 @@
 Nothing here can be run by itself. A chunk is a tuple of the values that a crash may leave, the
 present one last. A drain makes durable what was flushed.
 """
-from snapshots_dax_recovery import (OF, PAGE, PAGES, S, cfg, chain, live_of, mut,
-                                    newest_of, source, within)
+from snapshots_dax_recovery import (OF, PAGE, PAGES, cfg, is_needed, kept_of, mut, newest_of,
+                                    source, within)
 
 
 class Machine:
-    early = ()                                    # slices that were kept early by this operation
-    may = None                                    # a snapshot that is being sealed or dropped
+    may = 0                                       # a snapshot that is being sealed or dropped
+    undo = 0                                      # the undo snapshot of a rollback under way
+    segment = 0                                   # of the thread that appends
+    rolling = False
+    waiting = {}                                  # flushes of a thread while another goes
+    then = None
 
     def __init__(s):
         s.c = {}
@@ -18,22 +22,20 @@ class Machine:
             s.c[f'R{i}'] = (0,)
         for p in PAGES:
             s.c['w' + p] = ((0,) * len(OF[p]),)
-            s.c[f's{p}0'] = (S(p, (0,) * len(OF[p])),)
-            s.c[f's{p}1'] = ('no',)
         s.c['r'] = ((0, 0),)                      # the region word: a bit a page
         s.c['N'] = (3,)
-        s.c['T'] = ((),)
-        s.c['I'] = (None,)
+        s.c['T'] = (((), 0, None),)
         s.c['uh'] = s.c['ub'] = (None,)           # the place for an undo record or a redo record
         s.fl = {}
-        s.recs = []                               # as DRAM knows them
-        s.pend = []                               # numbers of those that may not be durable
+        s.medium = {}                             # the records of the store: {number: record}
+        s.pend = {}                               # those that may not be durable: {number: segment}
+        s.index = []                              # the records as DRAM knows them
         s.nrec = s.nundo = 0
         s.now = (0, 0, 0)
-        s.snaps = {}
+        s.snaps = {}                              # what each live snapshot has to be
+        s.ever = {}                               # and each that was ever sealed
         s.allowed = None                          # contents that a crash may leave
         s.v = 1000
-        s.prev = {p: frozenset() for p in PAGES}  # what a page held before its last change
         s.boot()
 
     def boot_lanes(s):
@@ -46,18 +48,18 @@ class Machine:
         s.dw = {}                                 # (lane, place) -> 0 no, 1 flushed, 2 durable
 
     def boot(s):
+        """A session begins. No page has a generation."""
         s.boot_lanes()
-        s.place = {p: 0 for p in PAGES}           # where the sum is that counts
-        s.other = {p: frozenset() for p in PAGES}     # `owed`: the other slot is read
-        s.valid = {p: frozenset() for p in PAGES}     # `needed`: the valid slot is read
-        s.epoch = {p: 0 for p in PAGES}
+        s.dram = s.cur('T')                       # the table that operations go by
+        s.gen = 0
+        s.memo = {p: (0, frozenset()) if mut('memo_at_start') else None for p in PAGES}
 
     def copy(s):
         t = type(s).__new__(type(s))
         t.__dict__.update(s.__dict__)
-        for k in ('c', 'fl', 'live', 'dw', 'place', 'other', 'valid', 'epoch', 'snaps', 'prev'):
+        for k in ('c', 'fl', 'live', 'dw', 'memo', 'snaps', 'ever', 'medium', 'pend'):
             t.__dict__[k] = dict(s.__dict__[k])
-        t.seq, t.recs, t.pend = list(s.seq), list(s.recs), list(s.pend)
+        t.seq, t.index = list(s.seq), list(s.index)
         return t
 
     # ---- the machine -----------------------------------------------------------------------------
@@ -81,15 +83,26 @@ class Machine:
         for k, i in s.fl.items():
             if i > 0 and k in s.c:
                 s.c[k] = s.c[k][i:]
+                if k in s.waiting:
+                    s.waiting[k] = max(s.waiting[k] - i, 0)
         s.fl = {}
         for key, state in s.dw.items():
             if state == 1:
                 s.dw[key] = 2
-        for n in list(s.pend):
-            if len(s.c[f'k{n}']) == 1 and len(s.c.get(f'd{n}', (0,))) == 1:
-                del s.c[f'k{n}']
-                s.c.pop(f'd{n}', None)
-                s.pend.remove(n)
+        open_ = set()                             # segments with a record that may not be durable
+        for n, segment in list(s.pend.items()):
+            if len(s.c[f'k{n}']) > 1 or len(s.c[f'd{n}']) > 1:
+                open_.add(segment)
+            elif segment not in open_:
+                del s.c[f'k{n}'], s.c[f'd{n}'], s.pend[n]
+
+    def beside(s, f):
+        """Steps of another thread in between. Its drains complete its own flushes only."""
+        s.waiting, words = s.fl, dict(s.dw)
+        s.fl = {}
+        f()
+        s.fl, s.waiting = s.waiting, {}
+        s.dw.update((key, state) for key, state in words.items() if key in s.dw)
 
     # ---- state -----------------------------------------------------------------------------------
 
@@ -108,166 +121,105 @@ class Machine:
     def slot(s, i, side):
         return 'HR'[side] + str(i)
 
+    def bytes_of(s, i):
+        return s.cur(s.slot(i, s.side(i)))
+
     def moved(s, p, slices):
         return tuple(1 - b if i in slices else b for i, b in zip(OF[p], s.word(p)))
 
-    def content(s, p, state=None):
-        state = s.now if state is None else state
-        return tuple(state[i] for i in OF[p])
-
-    def table(s):
-        return s.cur('T')
-
-    def newest(s, p):
-        return newest_of(s.table(), p)
-
-    def bases(s, p):
-        return chain(s.recs, p, s.cur('r'))
-
-    def new_sum(s, p, content):
-        """The place and the sum of a page's next state."""
-        at = s.place[p] if mut('sum_one_place') else 1 - s.place[p]
-        if mut('sum_of_slice'):
-            content = content[:-1] + (s.content(p)[-1],)
-        return f's{p}{at}', S(p, content)
-
     # ---- records of the snapshot store -----------------------------------------------------------
 
-    def put(s, e, pages, words, sums, kept, through=True):
-        """Appends a record. Its second chunk holds what is longer than a line: kept bytes, or the
-        sums of a run of pages."""
+    def append(s, e, p, kept, through=True, note=True):
+        """A record: a header, and the bytes that it keeps."""
         n = s.nrec = s.nrec + 1
         kept = tuple(sorted(kept.items()))
-        is_run = len(pages) > 1
-        head = (e, pages, words, None if is_run else sums, tuple(i for i, _ in kept))
-        s.c[f'k{n}'] = (None, head)
-        s.pend.append(n)
-        if kept or is_run:
-            s.c[f'd{n}'] = (None, sums if is_run else kept)
+        s.c[f'k{n}'] = (None, (e, p, tuple(i for i, _ in kept)))
+        s.c[f'd{n}'] = (None, kept)
+        s.medium[n] = (e, p, kept)
+        s.pend[n] = 0 if mut('segment_shared') else s.segment
+        if note:
+            s.index.append((e, p, kept))
         if through:
-            s.fl[f'k{n}'] = 1
-            if kept or is_run:
-                s.fl[f'd{n}'] = 1
-        s.recs.append((e, pages, words, sums, kept))
+            s.flush_record(n)
         return n
 
-    def append(s, e, p, validity, sum_, kept, through=True):
-        if mut('base_slice_word'):
-            validity = tuple(b ^ s.bit(p) for b in validity)
-        return s.put(e, (p,), (validity,), (sum_,), kept, through)
+    def flush_record(s, n):
+        s.fl[f'k{n}'] = s.fl[f'd{n}'] = 1
 
-    def open_page(s, p):
-        """A page is about to change. True if it has no base for the newest snapshot that has it."""
-        last = s.newest(p)
-        if last == 0:
-            return False
-        if s.epoch[p] < last:
-            s.epoch[p] = last
-            s.valid[p] = frozenset(OF[p])
-            if mut('roll_forgets'):
-                s.other[p] = frozenset()
-        return not s.has_base(p) and not mut('no_base')
+    def known(s, p):
+        """The slices of a page that a record of an epoch >= L(p) has, as the page remembers it."""
+        last = newest_of(s.dram, p)
+        if s.memo[p] is None or s.memo[p][0] != s.gen:
+            s.memo[p] = s.gen, frozenset(
+                i for e, q, kept in s.index for i, _ in kept
+                if q == p and (e == last if mut('keep_by_own') else e >= last))
+        return s.memo[p][1]
 
-    def has_base(s, p):
-        return any(b[0] >= s.newest(p) for b in s.bases(p))
+    def to_keep(s, slices):
+        """Those of the slices that an operation has to keep before it changes them."""
+        todo = [i for i in slices if newest_of(s.dram, PAGE[i])
+                and (i not in s.known(PAGE[i]) or mut('keep_again'))]
+        if mut('keep_whole_page'):
+            todo = [i for p in PAGES if any(PAGE[i] == p for i in todo)
+                    for i in OF[p] if i not in s.known(p)]
+        return todo
 
-    def base_sum(s, p):
-        return S(p, s.content(p, s.then if mut('base_no_sum') else None))
-
-    def base(s, p, through=True):
-        return s.append(s.newest(p), p, s.validity(p), s.base_sum(p), {}, through)
-
-    def base_run(s, new, pages):
-        """Whole pages of a region: one record for those that lie on one side, if there are more."""
-        of = pages if mut('run_over_base') and new else new
-        uniform = [p for p in of if len(set(s.validity(p))) == 1 or mut('run_mixed')]
-        sides = {s.validity(p)[0] for p in uniform}
-        epochs = {s.newest(p) for p in uniform}
-        if len(uniform) > 1 and len(epochs) == 1 and (len(sides) == 1 or mut('run_sides')):
-            sums = tuple(s.base_sum(p) for p in uniform)
-            s.put(max(epochs), tuple(uniform), min(sides), sums, {})
-            new = [p for p in new if p not in uniform]
-        return [s.base(p) for p in new]
-
-    def keep(s, over):
-        """Before stores over slots: [(slice, side)]. True if the store has a new record, which is
-        to be drained before them."""
+    def keep(s, slices, through=True, note=True):
+        """Appends what is to be kept of these slices, as they are. The numbers of the records."""
+        if mut('no_keep') or (s.rolling and mut('roll_no_keep')):
+            return []
         todo = {}
-        for i, side in over:
+        for i in s.to_keep(slices):
             p = PAGE[i]
-            at_valid = side == s.side(i)
-            if i not in (s.valid if at_valid else s.other)[p]:
+            side = s.side(i)
+            if mut('keep_free_slot'):
+                side = 1 - side
+            elif mut('keep_by_word'):
+                side ^= s.bit(p)
+            todo.setdefault(p, {})[i] = s.cur(s.slot(i, side))
+        numbers = []
+        for p, kept in todo.items():
+            numbers.append(s.append(newest_of(s.dram, p), p, kept, through, note))
+            if note:
+                noted = OF[p] if mut('memo_page') else kept
+                s.memo[p] = s.gen, s.known(p) | frozenset(noted)
+        return numbers
+
+    def flush_records(s, numbers):
+        for n in numbers:
+            s.flush_record(n)
+
+    def free(s):
+        """Frees the records of which no live snapshot reads a slice, by the index: a record that is
+        on the medium only does not count."""
+        recs = list(s.index)
+        for n, record in list(s.medium.items()):
+            if n not in s.pend and not is_needed(s.cur('T'), recs, record):
+                del s.medium[n]
+                if record in s.index:
+                    s.index.remove(record)
+
+    def read_snapshot(s, k, length):
+        out = []
+        for i, p in PAGE.items():
+            if not within(p, length):
+                out.append(None)
                 continue
-            if mut('no_keep') or (mut('keep_by_name') and at_valid):
-                continue
-            bases = s.bases(p)
-            for k, n in live_of(s.table()):
-                if not within(p, n):
-                    continue
-                what, where, e = source(bases, s.validity(p), k, i)
-                if what == 'slot' and where == side:
-                    if e is None:
-                        e = next((b[0] for b in bases if b[0] >= s.newest(p)), s.newest(p))
-                    if mut('keep_by_own') and (e, n) not in live_of(s.table()):
-                        continue
-                    slot = s.slot(i, s.side(i) if mut('kept_early') else side)
-                    todo.setdefault((e, p), {})[i] = s.cur(slot)
-            if at_valid:
-                s.valid[p] -= {i}
-            else:
-                s.other[p] -= {i}
-        for (e, p), kept in todo.items():
-            b = next((b for b in s.bases(p) if b[0] == e), None)
-            if b:
-                s.append(e, p, b[1], b[3], kept)
-            else:
-                s.append(e, p, s.validity(p), S(p, s.content(p)), kept)
-        return bool(todo)
-
-    def keep_now(s, slices):
-        """A variant: what an operation makes owed is kept with its own first drain."""
-        s.early = []
-        if not cfg.eager:
-            return
-        for i in slices:
-            p = PAGE[i]
-            b = next((b for b in s.bases(p) if b[0] >= s.newest(p) > 0), None)
-            if i in s.valid[p] and b and (cfg.eager != 'some' or i != 1):
-                s.append(b[0], p, b[1], b[3], {i: s.cur(s.slot(i, s.side(i)))})
-                s.early.append(i)
-
-    def handed(s, p, slices):
-        """Slices of a page have flipped: what was valid is the other slot now."""
-        m = frozenset(slices)
-        other = (s.other[p] - m) | (s.valid[p] & m)
-        s.other[p] = (s.other[p] - m) if mut('mask_not_handed') else other
-        s.valid[p] -= m
-        s.other[p] -= frozenset(s.early)
-
-    def first(s, pages, over, more=False):
-        """Before an operation's stores. `more`: a drain is due anyway. The pages without a base."""
-        new = [p for p in pages if s.open_page(p)]
-        if (s.keep(over) or more) and not mut('keep_undrained'):
-            s.drain()
-        return [p for p in new if not s.has_base(p)]
+            by = source(kept_of(s.index, p), i, k)
+            out += by or (s.bytes_of(i) if within(p, s.cur('N')) else 0,)
+        return tuple(out)
 
     # ---- active flip records ---------------------------------------------------------------------
 
     def named(s, slices):
         return [k for k, (_, of, _) in s.live.items() if set(of) & set(slices)]
 
-    def flush_page(s, p, sums=True):
-        s.flush('w' + p)
-        if sums:
-            s.flush(f's{p}0')
-            s.flush(f's{p}1')
-
     def write_back(s, named):
         """Flushes the words that records cover. True if a drain has to come before the records are
         invalidated."""
         pages = {s.live[k][2] for k in named}
         for p in pages:
-            s.flush_page(p, not mut('sum_not_settled'))
+            s.flush('w' + p)
         for key, (_, _, p) in s.live.items():
             if p in pages:
                 s.dw[key] = 1
@@ -291,13 +243,16 @@ class Machine:
         first_undo = s.nundo - 1
         undo = tuple((v[0] - first_undo, v[1]) if type(v) is tuple else v for v in s.c['ub'])
         heads = tuple(v - first_undo if type(v) is int else v for v in s.c['uh'])
+        epochs = {e for e, _, _ in s.medium.values()}
         return canon((
             tuple((k, tuple(dict.fromkeys(v)) if k not in s.fl else (v, s.fl[k]))
                   for k, v in sorted(s.c.items()) if k[0] not in 'kdu'), undo, heads,
             s.fl.get('uh'), s.fl.get('ub'),
-            tuple((s.c[f'k{n}'], s.c.get(f'd{n}')) for n in s.pend), tuple(s.recs), s.now,
-            tuple(sorted(s.allowed or (), key=repr)), s.may,
-            tuple(sorted(s.snaps.items())), tuple(sorted(s.live.items())),
-            tuple(sorted(s.dw.items())), tuple(s.seq), tuple(s.place.values()),
-            tuple(tuple(sorted(x)) for x in s.other.values()),
-            tuple(tuple(sorted(x)) for x in s.valid.values()), tuple(s.epoch.values())))
+            tuple((s.c[f'k{n}'], s.c[f'd{n}'], segment, f'k{n}' in s.fl)
+                  for n, segment in s.pend.items()),
+            tuple(r for n, r in s.medium.items() if n not in s.pend), tuple(s.index), s.now,
+            tuple(sorted(s.allowed or (), key=repr)), s.may, s.undo, s.then,
+            tuple(sorted(s.snaps.items())), tuple(sorted((e, s.ever[e]) for e in epochs)),
+            tuple(sorted(s.live.items())), tuple(sorted(s.dw.items())), tuple(s.seq),
+            s.dram, tuple(tuple(sorted(memo[1])) if memo and memo[0] == s.gen else None
+                          for memo in s.memo.values())))

@@ -9,9 +9,8 @@ class cfg:
     mutant = 'none'
     ring = 2
     lanes = 1
-    eager = False
-    hurt = False
     seals = 3
+    facts = True
     kinds = ()
 
 
@@ -28,11 +27,6 @@ class Bad(Exception):
     pass
 
 
-def S(page, content):
-    """An ideal hash. It does not depend on words: a deployment does not change a page's sum."""
-    return ('S', page) + tuple(content)
-
-
 # ---- lengths -------------------------------------------------------------------------------------
 # 3: both pages. 2: page P. 1: the end lies inside slice 0, so slice 1 of page P is past it.
 
@@ -46,9 +40,9 @@ def first_half(v):
     return v if v in (0, 'hole', 'junk') or type(v) is tuple else ('half', v)
 
 
-def cut_content(p, content, length):
+def cut_content(page, content, length):
     """The content of a page once the length is this one."""
-    if p == 'Q':
+    if page == 'Q':
         return (0,) if length < 3 else content
     return (first_half(content[0]), 0) if length == 1 else content
 
@@ -58,7 +52,6 @@ def cleaned(length, read):
     out = {}
     if length < 3:
         out.update({'H2': 0, 'R2': 0, 'wQ': (0,), 'r': (read('r')[0], 0)})
-        out.update({'sQ0': S('Q', (0,)), 'sQ1': S('Q', (0,))})
     if length == 1:
         for side in 'HR':
             out[side + '0'] = first_half(read(side + '0'))
@@ -66,83 +59,63 @@ def cleaned(length, read):
     return out
 
 
-# ---- how a snapshot is read ----------------------------------------------------------------------
-# A record is (epoch, pages, words, sums, kept). The words of a run of pages are one side.
+# ---- tables and records --------------------------------------------------------------------------
+# A table is (live, highest number, intention): live is ((snapshot, length), ...), oldest first.
+# A record is (epoch, page, ((slice, bytes), ...)).
 
 
-def word_of(record, page):
-    e, pages, words, sums, kept = record
-    n = pages.index(page)
-    return (words,) * len(OF[page]) if type(words) is int else words[n], sums[n]
+def kept_of(recs, page):
+    """{slice: {epoch: bytes}}"""
+    found = {i: {} for i in OF[page]}
+    for e, p, kept in recs:
+        if p == page:
+            for i, v in kept:
+                if found[i].setdefault(e, v) != v:
+                    raise Bad(f'two records of epoch {e}, slice {i}: {found[i][e]} and {v}')
+    return found
 
 
-def chain(recs, page, r=(0, 0)):
-    """The bases of a page, oldest first: [epoch, validity, {slice: kept bytes}, sum]."""
-    found = {}
-    for record in recs:
-        if page not in record[1]:
-            continue
-        word, sum_ = word_of(record, page)
-        if mut('base_slice_word'):
-            word = tuple(b ^ r[PAGES.index(page)] for b in word)
-        b = found.setdefault(record[0], [record[0], word, {}, sum_])
-        b[1], b[3] = word, sum_                   # the newest record of an epoch says the slots
-        for i, v in record[4]:
-            b[2].setdefault(i, v)
-    return [found[e] for e in sorted(found)]
-
-
-def source(bases, now, k, i):
-    """Where slice i of snapshot k is: ('rec', bytes, None) or ('slot', side, epoch or None).
-    `now` is the present validity."""
-    at = OF[PAGE[i]].index(i)
-    for n, (e, w, kept, _) in enumerate(bases):
-        if e < k or (mut('reader_one_epoch') and e != k):
-            continue
-        if i in kept and not mut('keeps_forgotten'):
-            return 'rec', kept[i], None
-        after = bases[n + 1][1] if n + 1 < len(bases) else now
-        if mut('one_base') and n + 1 < len(bases):
-            continue
-        if w[at] != after[at]:
-            return 'slot', w[at], e
-    return 'slot', now[at], None
-
-
-def live_of(table):
-    """[(snapshot, length)] of those that are live, oldest first."""
-    return [(k, n) for k, state, n in table if state == 'sealed']
-
-
-def needed(table, e):
-    return any(k <= e for k, _ in live_of(table))
+def source(kept, i, k):
+    """The bytes that snapshot k has of a slice by a record: (bytes,). None: by its valid slot."""
+    after = [e for e in kept[i] if (e == k if mut('reader_one_epoch') else e >= k)]
+    if not after:
+        return None
+    return (kept[i][max(after) if mut('reader_newest') else min(after)],)
 
 
 def newest_of(table, page):
-    """The newest live snapshot that has this page."""
+    """L(p): the newest live snapshot whose length reaches the page. 0: none."""
+    live = table[0]
     if mut('newest_only'):
-        t = table
-        return t[-1][0] if t and t[-1][1] == 'sealed' and within(page, t[-1][2]) else 0
-    return max((k for k, n in live_of(table) if within(page, n)), default=0)
+        return live[-1][0] if live and within(page, live[-1][1]) else 0
+    return max((k for k, n in live if within(page, n) or mut('l_global')), default=0)
 
 
-def generation(table):
-    return sum(1 + (state == 'dropped') for _, state, _ in table)
+def is_needed(table, recs, record):
+    """A live snapshot reads a slice of this record."""
+    e, p, kept = record
+    for i, _ in kept:
+        before = max((other for other, q, of in recs if q == p and other < e
+                      and (mut('free_by_page') or i in dict(of))), default=0)
+        if any(before < k <= e for k, _ in table[0]):
+            return True
+    return False
 
 
 # ---- recovery ------------------------------------------------------------------------------------
 
 
 class Found:
-    """Recovery makes this of an image. `get` tells of a chunk. `more`: bases of an earlier one."""
+    """Recovery makes this of an image. `get` tells of a chunk."""
 
-    def __init__(f, get, sim, more=()):
+    def __init__(f, get, sim):
         f.get, f.sim = get, sim
         f.over = {}                               # what recovery stores
-        f.table, f.length, f.intention = get('T'), get('N'), get('I')
+        f.table, f.length = get('T'), get('N')
+        f.intention = f.table[2]
         f.words = {p: list(get('w' + p)) for p in PAGES}
         f.r = list(get('r'))
-        f.read_records(more)
+        f.read_records()
         undo = f.read_undo_place()
         f.redo = undo if undo and undo[0] == 'redo' else None
         if f.redo and f.redo[1] and not mut('redo_length_ignored'):
@@ -153,9 +126,7 @@ class Found:
                     f.r = list(v)
                 else:
                     f.words[k[1]] = list(v)
-        f.sums = {p: [] for p in PAGES}           # what records vouch for
-        firsts = f.read_rings()
-        f.make_bases(firsts)
+        f.read_rings()
         f.early = {}
         for p in PAGES:
             if tuple(f.words[p]) != get('w' + p):
@@ -169,25 +140,21 @@ class Found:
         if f.length < 3:
             f.words['Q'], f.r[1] = [0], 0
 
-    def read_records(f, more):
-        sim = f.sim
-        recs = list(sim.recs[:len(sim.recs) - len(sim.pend)])
-        for n in sim.pend:
-            head = f.get(f'k{n}')
-            if head is None:
+    def read_records(f):
+        """All whole records. One that is not whole ends its segment."""
+        sim, ended = f.sim, set()
+        f.recs = []
+        for n, record in sim.medium.items():
+            if n not in sim.pend:
+                f.recs.append(record)
                 continue
-            rest = f.get(f'd{n}') if f'd{n}' in sim.c else ()
-            e, pages, words, sums, names = head
-            if rest is None and not mut('run_unchecked' if sums is None else 'keep_unchecked'):
-                continue
-            if sums is None:
-                sums = rest if rest is not None else tuple('torn' for _ in pages)
-                recs.append((e, pages, words, sums, ()))
-                continue
-            kept = rest if rest is not None else tuple((i, 'torn') for i in names)
-            recs.append((e, pages, words, sums, kept))
-        recs += [r for r in more if r not in recs]
-        f.recs = [r for r in recs if needed(f.table, r[0])]
+            segment = sim.pend[n]
+            head, kept = f.get(f'k{n}'), f.get(f'd{n}')
+            if head is None or (kept is None and not mut('keep_unchecked')):
+                ended.add(segment)
+            elif segment not in ended:
+                e, p, names = head
+                f.recs.append((e, p, kept or tuple((i, 'torn') for i in names)))
 
     def read_undo_place(f):
         """The undo record or the redo record, if it is whole. None: no record, or a torn one."""
@@ -200,10 +167,9 @@ class Found:
         return None
 
     def read_rings(f):
-        """Stores words that flip records cover. [(page, slices)] of those that may lack a base."""
-        get, firsts = f.get, []
+        """Stores words that flip records cover."""
+        get = f.get
         batch = cfg.ring // 2
-        now = generation(f.table)
         for t in range(cfg.lanes):
             entries, voids = [], []
             for e in range(cfg.ring):
@@ -216,7 +182,7 @@ class Found:
                 (voids if h[0] == 'void' else entries).append(b)
             last = max([b[0] for b in entries + voids], default=0)
             upto = last - last % batch - 1
-            for seq, p, sides, data, gen, sum_ in sorted(entries):
+            for seq, p, sides, data in sorted(entries):
                 if seq < upto or any(seq < b[0] and b[1] == p for b in voids):
                     continue
                 if not within(p, f.length):
@@ -225,33 +191,15 @@ class Found:
                     continue
                 for i, side in sides:
                     f.words[p][OF[p].index(i)] = side ^ f.r[PAGES.index(p)]
-                if sum_ is not None:
-                    f.sums[p].append(sum_)
-                if seq == last and (gen == now or mut('gen_ignored')):
-                    firsts.append((p, [i for i, _ in sides]))
-        return firsts
 
     def valid(f, p):
         return tuple(b ^ f.r[PAGES.index(p)] for b in f.words[p])
-
-    def make_bases(f, firsts):
-        """Bases that did not arrive, though their flip records did."""
-        f.made = []
-        for p, slices in firsts:
-            last = newest_of(f.table, p)
-            if last and not any(b[0] >= last for b in chain(f.recs, p)):
-                w = tuple(1 - b if i in slices else b for i, b in zip(OF[p], f.valid(p)))
-                content = [f.get('HR'[b] + str(i)) for i, b in zip(OF[p], w)]
-                if mut('synth_slice_word'):
-                    w = tuple(1 - b if i in slices else b for i, b in zip(OF[p], f.words[p]))
-                f.made.append((last, (p,), (w,), (S(p, content),), ()))
-        f.recs += f.made
 
     def apply_redo(f):
         f.log = {}
         if not f.redo:
             return
-        _, length, items, sums = f.redo
+        _, length, items = f.redo
         for p, stays, bits in items:
             if not within(p, f.length):
                 continue
@@ -261,9 +209,6 @@ class Found:
             for i, v in stays:
                 side = f.valid(p)[OF[p].index(i)]
                 f.log['HR'[side] + str(i)] = v
-        for p, sum_ in sums:
-            if within(p, f.length):
-                f.sums[p].append(sum_)
         if length and not mut('redo_length_ignored'):
             f.log['N'] = length
         f.over.update(f.log)
@@ -284,36 +229,21 @@ class Found:
             if not within(p, length):
                 out.append(None)
                 continue
-            bases = chain(f.recs, p, f.r)
-            got = []
-            for i in OF[p]:
-                what, where, _ = source(bases, f.valid(p), k, i)
-                got.append(where if what == 'rec' else f.slot_value('HR'[where] + str(i)))
-            b = next((b for b in bases if b[0] >= k), None)
-            if b and b[3] != S(p, got):
-                raise Bad(f'the sum of page {p} of snapshot {k} does not match: {b[3]}, {got}')
-            out += got
+            kept = kept_of(f.recs, p)
+            for i, b in zip(OF[p], f.valid(p)):
+                by = source(kept, i, k)
+                if by is None:
+                    by = (f.slot_value('HR'[b] + str(i)) if within(p, f.length) else 0,)
+                out += by
         return tuple(out)
 
-    def verify(f, p):
-        """Which place matches, or None: the sum of a record did."""
-        if p == 'Q' and f.length < 3:
-            return 0
-        want = S(p, f.content(p))
-        for at in (0, 1):
-            if f.slot_value(f's{p}{at}') == want:
-                return at
-        if want in f.sums[p]:
-            return None
-        raise Bad(f'page {p} is damaged: {want} is in no place')
-
     def look(f, sim, what):
-        """Compares with what may be there. The place of each page's sum."""
+        """Compares with what may be there."""
         got = f.state()
         if f.intention is None and got not in sim.allowed:
             raise Bad(f'{what}: {got}, may be {sim.allowed}')
         seen = set()
-        for k, n in live_of(f.table):
+        for k, n in f.table[0]:
             seen.add(k)
             want = sim.snaps.get(k)
             if want is None:
@@ -324,58 +254,53 @@ class Found:
         missing = set(sim.snaps) - seen - {sim.may}
         if missing:
             raise Bad(f'{what}: snapshots {missing} are gone')
-        return {p: f.verify(p) for p in PAGES}
+        if sim.undo and sim.undo not in seen and (f.intention or got == sim.then != sim.now):
+            raise Bad(f'{what}: a rollback that cannot be undone')
+        if cfg.facts:
+            f.check_facts(sim, what)
 
-    def interrupted(f, places):
-        """What a recovery that the power ends may leave: [(stores, bases that arrived)]. First come
-        words, and a barrier. Then come the stores of a redo record. Bases come at any time before
-        the new session, whose superblock voids all records. Then comes the clean-up."""
-        bases = [] if mut('synth_not_written') else f.made
-        steps = [({k: v}, []) for k, v in f.early.items()] + [({}, [b]) for b in bases]
+    def check_facts(f, sim, what):
+        """A record never becomes false, though its snapshot is dropped."""
+        for e, p, kept in f.recs:
+            for i, v in kept:
+                if v != (sim.ever[e][i] or 0):
+                    raise Bad(f'{what}: a record of {e} says {v} of slice {i}, was {sim.ever[e]}')
+
+    def interrupted(f):
+        """What a recovery that the power ends may leave: [stores]. First come words, and a barrier.
+        Then come the stores of a redo record. The superblock of the new session then voids all
+        records of the log. Then comes the clean-up."""
+        steps = [{k: v} for k, v in f.early.items()]
         if len(steps) > 1 or (f.log and steps):
-            steps.append((f.early, bases))
-        for some in [[], bases] if bases else [[]]:
-            steps += [(dict(f.early, **{k: v}), some) for k, v in f.log.items()]
-            if len(f.log) > 1:
-                steps += [(dict(f.early, **{k: v for k, v in f.log.items() if k != left}), some)
-                          for left in f.log]
+            steps.append(f.early)
+        steps += [dict(f.early, **{k: v}) for k, v in f.log.items()]
+        if len(f.log) > 1:
+            steps += [dict(f.early, **{k: v for k, v in f.log.items() if k != left})
+                      for left in f.log]
         if f.length < 3:
             done = dict(f.early, **f.log)
             done.update((k, None) for k in f.sim.c if k[0] in 'hu')
-            if not mut('sum_not_adopted'):
-                done.update((f's{p}0', S(p, f.content(p))) for p in PAGES if places[p] is None)
             clean = cleaned(f.length, lambda k: done[k] if k in done else f.get(k))
-            steps += [(dict(done, **{k: v}), bases) for k, v in clean.items()]
+            steps += [dict(done, **{k: v}) for k, v in clean.items()]
         return steps
 
-    def recovered(f, sim, cache, places, new):
+    def recovered(f, sim, cache, new):
         """Life goes on, in `new`."""
         t = new
         t.c = {}
         for k in sim.c:
-            if k[0] in 'HRwsr' or k in 'NTI':
+            if k[0] in 'HRwr' or k in 'NT':
                 t.c[k] = (f.over[k],) if k in f.over else (cache[k],) if k in cache else ('junk',)
         t.c['uh'] = t.c['ub'] = (None,)
         t.c['N'] = (f.length,)
         t.boot()
-        # A second recovery finds no flip record: without its record the base is lost.
-        t.recs = [r for r in f.recs if not (mut('synth_not_written') and r in f.made)]
+        t.dram = f.table
+        t.medium = dict(enumerate(f.recs))
+        t.nrec = len(f.recs)
+        t.index = list(f.recs)
         t.v = sim.v
         t.check = sim.check
-        t.snaps = {k: sim.snaps[k] for k, _ in live_of(f.table)}
-        for p in PAGES:
-            if places[p] is None:
-                if not mut('sum_not_adopted'):
-                    t.c[f's{p}0'] = (S(p, f.content(p)),)
-                places[p] = 0
-            t.place[p] = places[p]
-            bases = chain(t.recs, p, f.r)
-            now = f.valid(p)
-            live = [k for k, n in live_of(f.table) if within(p, n)]
-            t.epoch[p] = max([b[0] for b in bases], default=0)
-            at = {(w[1], i) for k in live for i in OF[p] for w in [source(bases, now, k, i)]
-                  if w[0] == 'slot'}
-            t.valid[p] = frozenset(i for i, b in zip(OF[p], now) if (b, i) in at)
-            t.other[p] = frozenset(i for i, b in zip(OF[p], now) if (1 - b, i) in at)
+        t.snaps = {k: sim.snaps[k] for k, _ in f.table[0]}
+        t.ever = dict(sim.ever)
         t.now = f.state()
         return t
