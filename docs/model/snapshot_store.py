@@ -86,8 +86,8 @@ OPS = {
     'f': lambda s: s.fill_disk(),
 }
 NAMES = dict(a='write 0', b='write 0,1', c='write Q', i='store over 0', k='write a false record',
-             t='keep both and fail', s='seal', d='drop oldest', m='drop second', g='compact', h='compact all', p='punch', r='roll back',
-             o='reopen', f='disk full or not')
+             t='keep both and fail', s='seal', d='drop oldest', m='drop second', g='compact',
+             h='compact all', p='punch', r='roll back', o='reopen', f='disk full or not')
 
 
 class Check:
@@ -140,8 +140,8 @@ class Check:
         return s.look(sim, ops, 'here')
 
     def key(s, sim, *more):
-        return (RULES.lines, tuple(sorted((k, tuple(v)) for k, v in sim.c.items())), sim.alloc, sim.full,
-                tuple(sorted(sim.snaps.items())), frozenset(sim.ok_present),
+        return (RULES.lines, tuple(sorted((k, tuple(v)) for k, v in sim.c.items())),
+                sim.alloc, sim.full, tuple(sorted(sim.snaps.items())), frozenset(sim.ok_present),
                 frozenset(sim.ok_live), more)
 
     def power(s, sim, ops, again=2):

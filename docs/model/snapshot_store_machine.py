@@ -1,8 +1,8 @@
 """The machine of `snapshot_store.py`: the store's cells, the process's DRAM, and the operations.
 
 Geometry: page 0 has two slices and page 1 has one. The store has at most four segments of a header
-and six lines (one script has seven), and two copies of a table of two lines. `RULES` holds the mutant
-that runs.
+and six lines (one script has seven), and two copies of a table of two lines. `RULES` holds the
+mutant that runs.
 
 Run it by `snapshot_store.py`.
 """
