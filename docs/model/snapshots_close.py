@@ -117,11 +117,12 @@ MUTANTS = {
     # Rules of the close and of the next opening.
     'record_before_mark': 'rule', 'record_needs_no_reflection': 'rule',
     'ctime_not_compared': 'rule', 'session_not_compared': 'rule', 'record_not_needed': 'rule',
-    'record_beside_pair': 'rule', 'taken_is_void': 'rule', 'taken_by_ctime': 'rule', 'taken_without_times': 'rule',
+    'record_beside_pair': 'rule', 'taken_is_void': 'rule', 'taken_by_ctime': 'rule',
+    'taken_without_times': 'rule',
     'unsettled_pair_counts': 'rule', 'none_not_looked_at': 'rule',
 }
-# The times are those after the mark, and no sync changes them. Each edit changes ctime. A slot of the
-# home file is stored to only when what it had is kept, durably: so a taken record is true for ever.
+# The times are those after the mark, and no sync changes them. Each edit changes ctime. A slot of
+# the home file is stored to only when what it had is kept, durably: so a taken record stays true.
 HARMLESS = {'record_before_home': ('sync_home', 'sync_record'), 'mtime_not_compared': 'rule',
             'taken_counts_alone': 'rule'}
 MODES = [dict(dax=d, marks=m) for d in (False, True) for m in (False, True)]

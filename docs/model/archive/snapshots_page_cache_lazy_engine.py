@@ -1,9 +1,9 @@
-"""The machine and the engine of `snapshots_page_cache.py`: files, operations, closes, recovery.
+"""The machine and the engine of `snapshots_page_cache_lazy.py`: files, operations, closes, recovery.
 
 Each operation is a generator that yields where the process may die. `MUT` names the rule that is
-left out. `snapshots_page_cache.py` says what is checked, and sets `MUT`, `SEALS` and `DAX`.
+left out. `snapshots_page_cache_lazy.py` says what is checked, and sets `MUT`, `SEALS` and `DAX`.
 """
-from snapshots_page_cache_machine import OF, PAGE, PAGES, Bad, Machine, S, live_of, needed, within
+from snapshots_page_cache_lazy_machine import OF, PAGE, PAGES, Bad, Machine, S, live_of, needed, within
 
 MUT = 'none'
 PLACES = 2                                        # places of a new journal

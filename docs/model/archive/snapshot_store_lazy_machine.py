@@ -1,10 +1,10 @@
-"""The machine of `snapshot_store.py`: the store's cells, the process's DRAM, and the operations.
+"""The machine of `snapshot_store_lazy.py`: the store's cells, the process's DRAM, and the operations.
 
 Geometry: page 0 has two slices and page 1 has one. The store has at most four segments of a header
 and four lines, and two copies of a table of two lines. `RULES` holds the mutant that runs, and the
 policy of keeping early.
 
-Run it by `snapshot_store.py`.
+Run it by `snapshot_store_lazy.py`.
 """
 from types import SimpleNamespace
 

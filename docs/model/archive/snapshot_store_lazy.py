@@ -18,13 +18,13 @@ on. Then the present is old or new, the live snapshots are those before or after
 reads as it was sealed. A failed reservation has changed nothing.
 A merge leaves nothing that no live snapshot reads.
 
-Usage: snapshot_store.py [DEPTH] [MUTANT]      or: snapshot_store.py --all [DEPTH]
+Usage: snapshot_store_lazy.py [DEPTH] [MUTANT]      or: snapshot_store_lazy.py --all [DEPTH]
 """
 import itertools
 import random
 import sys
 
-from snapshot_store_machine import RULES, Damage, NoSpace, Sim
+from snapshot_store_lazy_machine import RULES, Damage, NoSpace, Sim
 
 MUTANTS = {
     'table_in_place': 'a table written over the only whole copy',

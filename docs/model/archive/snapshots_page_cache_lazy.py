@@ -25,15 +25,15 @@ loss of power leaves. The floor tells it, or going back finds the snapshots all 
 Geometry: slices 0 and 1 on page P, slice 2 on page Q; lengths of 1, 2 and 3 slices; a journal of
 two places that grows to three; up to three snapshots (five in random sequences).
 
-Usage: snapshots_page_cache.py [DEPTH] [MUTANT]      or: snapshots_page_cache.py --all [DEPTH]
+Usage: snapshots_page_cache_lazy.py [DEPTH] [MUTANT]      or: snapshots_page_cache_lazy.py --all [DEPTH]
 """
 import random
 import sys
 import time
 
-import snapshots_page_cache_engine as engine
-from snapshots_page_cache_engine import Sim
-from snapshots_page_cache_machine import OF, PAGES, Bad, S, live_of, within
+import snapshots_page_cache_lazy_engine as engine
+from snapshots_page_cache_lazy_engine import Sim
+from snapshots_page_cache_lazy_machine import OF, PAGES, Bad, S, live_of, within
 
 MUTANTS = {
     'no_keep': 'a durable point keeps nothing',

@@ -1,4 +1,4 @@
-"""The machine of `snapshots_page_cache.py`: files, barriers, the store, and what slots hold."""
+"""The machine of `snapshots_page_cache_lazy.py`: files, barriers, the store, and what slots hold."""
 
 PAGE = {0: 'P', 1: 'P', 2: 'Q'}
 OF = {'P': (0, 1), 'Q': (2,)}
