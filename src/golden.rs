@@ -11,6 +11,9 @@ use crate::format::entry::{
 use crate::format::flip_record::{FlipRecord, sum_of};
 use crate::format::floor::{FLOOR_LEN, Floor};
 use crate::format::marker::Marker;
+use crate::format::snapshots::segment::{Record, SegmentHeader};
+use crate::format::snapshots::table::{Flags, Table};
+use crate::format::snapshots::{self, SegmentIndex};
 use crate::format::superblock::{SUPERBLOCK_LEN, tests::sample};
 use crate::format::{journal, layout, superblock};
 use crate::units::{self, LaneIndex, PageIndex, RegionIndex};
@@ -68,6 +71,11 @@ fn the_document_and_the_constants_agree() {
         ("journal_block", journal::BLOCK as u64),
         ("journal_headers", journal::HEADERS as u64),
         ("journal_len", crate::config::options::JOURNAL_LEN),
+        ("snapshot_table_a", snapshots::TABLES[0]),
+        ("snapshot_table_b", snapshots::TABLES[1]),
+        ("snapshots_at_most", snapshots::table::MOST_ENTRIES as u64),
+        ("snapshot_segments", snapshots::SEGMENTS),
+        ("snapshot_segment", snapshots::SEGMENT as u64),
         ("region_words_offset", layout::region_words(0) - start),
         ("reflection_pages_offset", layout::reflection(0) - start),
         ("max_len", layout::MAX_LEN),
@@ -148,11 +156,35 @@ fn the_document_and_the_encoders_agree() {
         ("flip_record", hex(&flip_record)),
         ("undo_entry", hex(&undo.encode(seed.undo(LaneIndex(1))))),
         ("marker", hex(&marker.encode())),
+        ("snapshot_table", hex(&snapshot_table())),
+        ("segment_header", hex(&segment_header())),
+        ("keep_record", hex(&keep_record()[..64 + 8])),
         ("closing_marker", hex(&Marker { is_closing: true, ..marker }.encode())),
     ]);
     let documented: BTreeMap<&str, String> =
         block("golden").into_iter().map(|(name, bytes)| (name, bytes.to_owned())).collect();
     assert_eq!(documented, encoded);
+}
+
+const SEGMENT: SegmentHeader = SegmentHeader { opening: 3, turn: 2 };
+
+fn snapshot_table() -> Vec<u8> {
+    let (uuid, entries) = (*b"0123456789abcdef", Vec::new());
+    let (generation, highest, opening, rollback) = (9, 6, 3, 0);
+    let mut table = Table { uuid, generation, highest, opening, rollback, entries };
+    table.rollback = table.add(30_000, 4_000_000_005, Flags::UNDO, "before");
+    table.encode()
+}
+
+fn segment_header() -> [u8; 64] {
+    SEGMENT.encode(b"0123456789abcdef", SegmentIndex(5))
+}
+
+fn keep_record() -> Vec<u8> {
+    let seed = SEGMENT.seed(b"0123456789abcdef", SegmentIndex(5));
+    let record = Record { epoch: 7, page: PageIndex(77), mask: Slices(0b101) };
+    let kept = [0xAB; 2 * units::SLICE];
+    [&record.encode(seed, &kept)[..], &kept].concat()
 }
 
 fn hex(bytes: &[u8]) -> String {

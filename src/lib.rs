@@ -1,5 +1,6 @@
 #![doc = concat!("[docs/guide.md#which-guarantee-do-i-need]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/guide.md#which-guarantee-do-i-need")]
 #![doc = concat!("[docs/guide.md#promises]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/guide.md#promises")]
+#![doc = concat!("[docs/guide.md#snapshots]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/guide.md#snapshots")]
 #![doc = concat!("[examples/quickstart.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/quickstart.rs")]
 #![doc = concat!("[examples/raft_vote.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/raft_vote.rs")]
 #![doc = concat!("[crates/capi/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/crates/capi/README.md")]
@@ -72,18 +73,20 @@ pub use api::file::AtomicMappedFile;
 pub use api::flush::Flush;
 pub use api::optional::Optional;
 pub use api::slot::{Bits, Integer, Slot};
+pub use api::snapshot::{Snapshot, SnapshotInfo};
 pub use api::transaction::Transaction;
 pub use api::value::{Readable, Record, Writable};
 pub use api::view::View;
 pub use config::options::{MEDIUM_VARIABLE, Options};
 pub use config::progress::{Progress, Work};
+pub use config::snapshots::{AutoSnapshots, Retention};
 pub use config::{
     CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Survives, UnknownMedium,
 };
-pub use error::{Distrust, Error, IoError, Mismatch, Result, StructureError};
+pub use error::{Distrust, Error, IoError, Mismatch, Result, SnapshotError, StructureError};
 pub use format::layout::MAX_LEN;
 pub use pair::stats::Stats;
-pub use recovery::inspect::Inspection;
+pub use recovery::inspect::{Inspection, SnapshotFound};
 pub use recovery::pair::Decision;
 pub use structures::log::{Log, Records};
 pub use structures::roots::{Name, Roots};
@@ -99,7 +102,9 @@ pub use raw::Raw;
 #[doc(hidden)]
 pub mod testing {
     pub use crate::bitmap::{Slices, Validity};
-    pub use crate::format::{entry, flip_record, floor, journal, layout, marker, superblock};
+    pub use crate::format::{
+        entry, flip_record, floor, journal, layout, marker, snapshots, superblock,
+    };
     pub use crate::platform::{
         CacheIdentity, File, FileId, FileStat, FileSystem, OpenHow, call, machine, recorder,
     };

@@ -11,6 +11,7 @@
 //! | `optional` | a value or none, as a record |
 //! | `record` | the macro that defines records |
 //! | `write_set` | what a transaction has written and not yet committed |
+//! | `snapshot` | snapshots, and handles that read them |
 //! | `copy` | a copy of a file that is in use |
 //!
 //! May import `recovery`, `engine`, `config` and below.
@@ -22,6 +23,7 @@ pub mod flush;
 pub mod optional;
 mod record;
 pub mod slot;
+pub mod snapshot;
 pub mod transaction;
 pub mod value;
 pub mod view;

@@ -4,6 +4,7 @@
 
 pub mod options;
 pub mod progress;
+pub mod snapshots;
 
 use std::fmt;
 

@@ -3,6 +3,7 @@
 //! Module `recovery` performs the steps from a path to an open pair of files.
 
 use crate::config::progress::{Progress, Reporter};
+use crate::config::snapshots::AutoSnapshots;
 use crate::config::{CloseMode, DeployPolicy, Durability, Medium, OnMismatch};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,6 +38,7 @@ pub struct Options {
     pub(crate) close_on_drop: CloseMode,
     pub(crate) durability: Durability,
     pub(crate) sync_every: Option<Duration>,
+    pub(crate) auto_snapshots: Option<AutoSnapshots>,
     pub(crate) journal_len: Option<u64>,
     pub(crate) busy_timeout: Duration,
     pub(crate) reporter: Reporter,
@@ -60,6 +62,7 @@ impl Default for Options {
             close_on_drop: CloseMode::Spatial,
             durability: Durability::OnSync,
             sync_every: None,
+            auto_snapshots: None,
             journal_len: None,
             busy_timeout: Duration::ZERO,
             reporter: Reporter::default(),
@@ -216,6 +219,22 @@ impl Options {
     /// [`Stats::failed_points`](crate::Stats::failed_points) counts them.
     pub fn sync_every(mut self, interval: Duration) -> Self {
         self.sync_every = Some(interval);
+        self
+    }
+
+    /// Makes the file take snapshots by itself. Default: none.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// use atomic_mmap::{AtomicMappedFile, AutoSnapshots, Retention};
+    ///
+    /// let auto = AutoSnapshots::new().writes(100_000).keep(Retention::new().number(8));
+    /// let options = AtomicMappedFile::options().create(true).len(1 << 20);
+    /// let f = options.auto_snapshots(auto).open(dir.path().join("state.dat"))?;
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    pub fn auto_snapshots(mut self, when: AutoSnapshots) -> Self {
+        self.auto_snapshots = Some(when);
         self
     }
 

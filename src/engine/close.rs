@@ -10,7 +10,7 @@ use crate::config::progress::Work;
 use crate::config::{CloseMode, Durability, Medium};
 use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};
-use crate::engine::superblock::{Companions, How, closed_as, remove_own, settle, write_superblock};
+use crate::engine::superblock::{How, closed_as, remove_own, settle, write_superblock};
 use crate::error::{Error, Result};
 use crate::format::marker::{self, Marker, Sessions};
 use crate::format::superblock::{State, Superblock};
@@ -80,7 +80,7 @@ impl Engine {
             }
             // After this point nothing changes: every slice may be deployed, and the words count.
             // A point in the journal is enough, since the close syncs what it relies on.
-            unless!(CloseNoPoint, self.durable_point_while_resizing(&self.lane(), durable)?);
+            unless!(CloseNoPoint, self.durable_point_while_resizing(&self.lane(), durable, None)?);
         }
         match mode {
             CloseMode::Spatial => self.close_spatial(),
@@ -104,6 +104,10 @@ impl Engine {
         // Before anything is changed, since the folder may be gone.
         let companions = self.open_companions()?;
         self.deploy_everything()?;
+        if self.has_snapshots() && !planted!(SpatialDropsSnapshots) {
+            // The home file is complete as it is. But its companions stay, for the snapshots.
+            return self.close_fast();
+        }
         // With all companions, the pair still counts, and the home file may reach the disk in any
         // order. Without one of them, the home file counts as it is.
         let is_said = planted!(SpatialNotClosing)
@@ -129,6 +133,9 @@ impl Engine {
         if let Some(durable) = &self.durable {
             remove(companions.journal(), durable.journal.file())?;
         }
+        if let Some(store) = self.snapshots.get() {
+            remove(companions.snapshots(), store.file().file())?;
+        }
         remove(&companions.reflection, self.reflection.file())?;
         // Orders the removals before that of the mark: a reflection file that lost its mark would
         // be refused.
@@ -139,15 +146,33 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the names of the companions, in their open folder.
-    fn open_companions(&self) -> Result<Companions> {
-        let folder = self.companions.reflection.folder();
-        let open = self.platform.reopen_folder(folder, self.reflection.file());
-        let open = open.map_err(|e| Error::io("look up", folder.path(), e))?;
-        Ok(self.companions.within(&open))
+    /// Returns `true` if there is a live snapshot.
+    fn has_snapshots(&self) -> bool {
+        self.snapshots.get().is_some_and(|store| !store.live().is_empty())
     }
 
     fn close_fast(&self) -> Result<()> {
+        self.remove_empty_store()?;
+        self.close_both()
+    }
+
+    /// Removes a store without a live snapshot. The table without the last one is durable since its
+    /// drop. So the store means nothing, whatever the next crash leaves of its name. A store that
+    /// stays is durable already: each change of it was, before something relied on it.
+    fn remove_empty_store(&self) -> Result<()> {
+        let Some(store) = self.snapshots.get().filter(|_| !self.has_snapshots()) else {
+            return Ok(());
+        };
+        let name = self.open_companions()?.snapshots().clone();
+        let remove = || remove_own(&self.platform, &name, store.file().file());
+        unless!(
+            EmptyStoreStays,
+            remove().map(drop).map_err(|e| Error::io("remove", name.path(), e))?
+        );
+        Ok(())
+    }
+
+    fn close_both(&self) -> Result<()> {
         // Notes in the mark that its session has begun. From here on a superblock of the session
         // before does not match. The sync of the home file makes the mark durable.
         let begun = |mark: Marker| {
@@ -228,15 +253,6 @@ impl Engine {
             return Ok(());
         }
         self.reflection.sync_all().map_err(|e| Error::io("sync", self.reflection.path(), e))
-    }
-
-    fn sync_folder_of(&self, companions: &Companions) -> Result<()> {
-        if self.medium == Medium::Ram {
-            return Ok(());
-        }
-        let folder = companions.reflection.folder();
-        let synced = self.platform.sync_dir(folder, self.reflection.file());
-        synced.map_err(|e| Error::io("sync the folder", folder.path(), e))
     }
 
     /// Deploys every slice of the file.

@@ -7,14 +7,17 @@
 //! |---|---|
 //! | `tasks` | what the worker's requests mean |
 //! | `close` | the end of a session |
+//! | `snapshots` | seals, reads of snapshots, drops and rollbacks |
 //! | `write` | writes: the fast paths, the general way, the choice of a commit protocol |
 //! | `read` | reads: the fast paths, the general way, the read sets of transactions |
 //! | `resize` | changes of the file's length |
 //! | `deploy` | copies of valid slices to the home file; the pins of views; hole punching |
 //! | `durable` | durable points: group commit, the cut, the record, the checkpoint, the journal |
 //! | `commit` | the commit protocols, step by step |
+//! | `keep` | what snapshots need of an operation, before it stores |
 //! | `io` | copies out of valid slots and into free slots, and prefetches |
 //! | `plan` | which pages, regions, words and locks an operation needs |
+//! | `companions` | the folder of the companions, and the making of the store of snapshots |
 //! | `superblock` | writes of the superblock and the names |
 //! | `worker` | the worker thread, its queue of requests and its timers |
 //! | `pair` | the state of one open pair: it has no operations |
@@ -25,14 +28,17 @@
 
 mod close;
 pub mod commit;
+pub mod companions;
 pub mod deploy;
 pub mod durable;
 pub mod io;
+pub mod keep;
 #[cfg(all(test, loom))]
 mod loom_models;
 pub mod plan;
 pub mod read;
 pub mod resize;
+mod snapshots;
 pub mod superblock;
 mod tasks;
 #[cfg(all(test, not(loom), not(shuttle)))]
@@ -41,9 +47,11 @@ pub mod worker;
 pub mod write;
 
 use crate::config::progress::Reporter;
+use crate::config::snapshots::AutoSnapshots;
 use crate::config::{DeployPolicy, Durability, Medium};
 use crate::engine::durable::Durable;
 use crate::engine::durable::journal::Journal;
+use crate::engine::snapshots::automatic::{Automatic, LOOK_EVERY};
 use crate::engine::superblock::Companions;
 use crate::engine::worker::{Request, Worker};
 use crate::engine::write::Mode;
@@ -53,6 +61,7 @@ use crate::format::entry::Seed;
 use crate::format::superblock::Superblock;
 use crate::mutant::planted;
 use crate::pair::log::lanes::{LaneKeeper, Lanes};
+use crate::pair::snapshots::Store;
 use crate::pair::{Opened, Pair};
 use crate::primitive::{Mutex, Ordering};
 use crate::registry::Registration;
@@ -76,11 +85,16 @@ pub(crate) struct Setup {
     pub calls_share_cache: bool,
     /// The journal of durable points. `None` where no durable points are kept.
     pub journal: Option<Journal>,
+    /// The store of snapshots, if the pair has one.
+    pub snapshots: Option<Store>,
+    /// `true` if a file is mapped synchronously: on persistent memory that nothing forces.
+    pub maps_synchronously: bool,
     /// `true` if cuts are taken. They are where durable points are kept.
     pub keeps_cuts: bool,
     pub durability: Durability,
     /// How often durable points are made without a call of `sync`.
     pub sync_every: Option<Duration>,
+    pub auto_snapshots: Option<AutoSnapshots>,
     pub reporter: Reporter,
 }
 
@@ -96,10 +110,14 @@ pub(crate) struct Engine {
     superblock: Mutex<Superblock>,
     registrations: Mutex<Vec<Registration>>,
     companions: Companions,
+    /// Held while the store of snapshots is made.
+    making_store: Mutex<()>,
+    maps_synchronously: bool,
     cache_is_shared: bool,
     /// Taken by transactions that have lost too often, so that they run one at a time.
     pub(crate) turns: Mutex<()>,
     durable: Option<Durable>,
+    automatic: Option<Automatic>,
     worker: Worker,
     /// Hears how far a close has come.
     reporter: Reporter,
@@ -142,16 +160,23 @@ impl Engine {
         let may_run = platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
         // Without durable points there is no work at an interval.
         let every = setup.sync_every.filter(|_| keeps_points);
-        let timers = every.map(|every| (Request::DurablePoint, every)).into_iter().collect();
+        let points = every.map(|every| (Request::DurablePoint, every));
+        let automatic = setup.auto_snapshots.map(Automatic::new);
+        let looks = automatic.as_ref().map(|_| (Request::Snapshot, LOOK_EVERY));
+        let timers = points.into_iter().chain(looks).collect();
         let seed = Seed::new(&setup.superblock.uuid, setup.superblock.session);
         Arc::new_cyclic(|this: &Weak<Engine>| {
             let pair = Pair::new(setup.pair, seed, (keeps_points, setup.keeps_cuts), this.clone());
+            if let Some(store) = setup.snapshots {
+                let _it_was_empty = pair.snapshots.set(store);
+            }
             let durable = setup
                 .journal
                 .map(|journal| Durable::new(journal, pair.len(), pair.dirty.register()));
             Engine {
                 pair,
                 durable,
+                automatic,
                 durability: setup.durability,
                 worker: Worker::new(Box::new(this.clone()), timers, may_run),
                 policy: setup.policy,
@@ -160,6 +185,8 @@ impl Engine {
                 superblock: Mutex::new(setup.superblock),
                 registrations: Mutex::new(setup.registrations),
                 companions: setup.companions,
+                making_store: Mutex::new(()),
+                maps_synchronously: setup.maps_synchronously,
                 cache_is_shared: setup.cache_is_shared,
                 turns: Mutex::new(()),
                 reporter: setup.reporter,

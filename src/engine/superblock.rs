@@ -129,23 +129,29 @@ pub(crate) fn remove_if_is(platform: &Platform, name: &Name, ours: &FileStat) ->
     Ok(is_ours)
 }
 
+/// Suffix of a companion's name while the file is being made.
+pub(crate) const UNFINISHED: &str = "new";
+
 /// The kinds of companions that lie beside a reflection file, and take their names from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// The journal of durable points.
     Journal,
+    /// The store of snapshots.
+    Snapshots,
 }
 
 impl Kind {
     /// All kinds, in the order in which they are removed. The reflection file goes after them,
-    /// since opening finds them by it.
-    pub const ALL: [Kind; 1] = [Kind::Journal];
+    /// since opening finds them by it. Their own order has no meaning: nothing counts any more.
+    pub const ALL: [Kind; 2] = [Kind::Journal, Kind::Snapshots];
 
     /// Returns what follows the reflection file's name, after a dot. With it no name has the form
     /// of a reflection file's own.
     pub fn suffix(self) -> &'static str {
         match self {
             Kind::Journal => "journal",
+            Kind::Snapshots => "snapshots",
         }
     }
 }
@@ -186,5 +192,10 @@ impl Companions {
     /// Returns the journal's name.
     pub fn journal(&self) -> &Name {
         &self.of(Kind::Journal).name
+    }
+
+    /// Returns the name of the store of snapshots.
+    pub fn snapshots(&self) -> &Name {
+        &self.of(Kind::Snapshots).name
     }
 }

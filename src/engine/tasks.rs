@@ -17,6 +17,7 @@ impl Tasks for Weak<Engine> {
                 let _poisoned = engine.checkpoint_in_background();
             }
             Request::DurablePoint => engine.sync_at_interval(),
+            Request::Snapshot => engine.snapshot_if_due(),
             Request::Flush => engine.flush_for_waiters(),
         }
         ControlFlow::Continue(())

@@ -28,6 +28,8 @@ pub(crate) enum Request {
     Checkpoint,
     /// A durable point that is due at an interval.
     DurablePoint,
+    /// An automatic snapshot, if one is due.
+    Snapshot,
     /// A durable point for the waiters of `durable::flush`.
     Flush,
 }

@@ -7,9 +7,9 @@
 //!
 //! May import: `advice`, `doubt` and the planted bugs.
 
-use super::Error;
 use super::advice::ADVICE;
 use super::doubt::leaves_doubt;
+use super::{Error, SnapshotError};
 use crate::mutant::planted;
 use std::io;
 use std::path::Path;
@@ -87,6 +87,11 @@ impl Error {
             },
             _ => Error::io("map", path, source),
         }
+    }
+
+    /// Returns the error of a damaged store of snapshots. `path` is the store's.
+    pub(crate) fn damaged_snapshots(path: &Path, offset: u64, what: &'static str) -> Self {
+        Error::Snapshot { path: path.to_owned(), why: SnapshotError::Damaged { offset, what } }
     }
 
     /// Returns the error of a home file that could not be opened.

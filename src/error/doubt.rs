@@ -10,8 +10,10 @@
 pub(crate) const SYNC_FOR_A_POINT: &str = "sync for a durable point";
 pub(crate) const WRITE_A_POINT: &str = "write of a durable point";
 pub(crate) const WRITE_A_RUN: &str = "write of a long run";
+pub(crate) const SYNC_OF_SNAPSHOTS: &str = "sync the snapshots";
 pub(crate) const SYNC_OF_LENGTH: &str = "sync of the new length";
 
 pub(super) fn leaves_doubt(call: &str) -> bool {
-    [SYNC_FOR_A_POINT, WRITE_A_POINT, WRITE_A_RUN, SYNC_OF_LENGTH].contains(&call)
+    let steps = [SYNC_FOR_A_POINT, WRITE_A_POINT, WRITE_A_RUN, SYNC_OF_LENGTH, SYNC_OF_SNAPSHOTS];
+    steps.contains(&call)
 }

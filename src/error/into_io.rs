@@ -4,7 +4,7 @@
 //!
 //! May import: nothing from the crate.
 
-use super::{Error, StructureError};
+use super::{Error, SnapshotError, StructureError};
 use std::io;
 
 impl From<Error> for io::Error {
@@ -25,6 +25,7 @@ impl From<Error> for io::Error {
             }
             Error::Mismatch { .. } | Error::InvalidValue { .. } => io::ErrorKind::InvalidData,
             Error::Structure { why, .. } => kind_of_structure(why),
+            Error::Snapshot { why, .. } => kind_of_snapshot(why),
             Error::Untrusted { .. } | Error::ReadOnly { .. } => io::ErrorKind::PermissionDenied,
             Error::MountedAlone { .. } => io::ErrorKind::CrossesDevices,
             Error::NoAddressSpace { .. } => io::ErrorKind::OutOfMemory,
@@ -47,5 +48,18 @@ fn kind_of_structure(why: &StructureError) -> io::ErrorKind {
         BadName { .. } | OtherFile => io::ErrorKind::InvalidInput,
         Removed => io::ErrorKind::NotFound,
         _ => io::ErrorKind::InvalidData,
+    }
+}
+
+fn kind_of_snapshot(why: &SnapshotError) -> io::ErrorKind {
+    match why {
+        SnapshotError::NotFound { .. } => io::ErrorKind::NotFound,
+        SnapshotError::Exists { .. } => io::ErrorKind::AlreadyExists,
+        SnapshotError::BadName { .. } => io::ErrorKind::InvalidInput,
+        SnapshotError::InUse { .. } | SnapshotError::RollbackUnderWay { .. } => {
+            io::ErrorKind::ResourceBusy
+        }
+        SnapshotError::TooMany { .. } => io::ErrorKind::StorageFull,
+        SnapshotError::Damaged { .. } => io::ErrorKind::InvalidData,
     }
 }

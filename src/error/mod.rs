@@ -11,14 +11,18 @@ mod doubt;
 mod into_io;
 mod io_error;
 mod mismatch;
+mod snapshot;
 mod structure;
 
 use advice::{ADVICE, address_space_advice, advice_after, at, no_space_message};
 pub use distrust::Distrust;
-pub(crate) use doubt::{SYNC_FOR_A_POINT, SYNC_OF_LENGTH, WRITE_A_POINT, WRITE_A_RUN};
+pub(crate) use doubt::{
+    SYNC_FOR_A_POINT, SYNC_OF_LENGTH, SYNC_OF_SNAPSHOTS, WRITE_A_POINT, WRITE_A_RUN,
+};
 pub use io_error::IoError;
 pub use mismatch::Mismatch;
 use mismatch::mismatch_message;
+pub use snapshot::SnapshotError;
 use std::path::PathBuf;
 pub use structure::StructureError;
 
@@ -255,11 +259,13 @@ pub enum Error {
         cause: String,
     },
 
-    /// The thread for [`Options::sync_every`](crate::Options::sync_every) could not be started. The
-    /// file was not opened.
+    /// The thread for [`Options::sync_every`](crate::Options::sync_every) or
+    /// [`Options::auto_snapshots`](crate::Options::auto_snapshots) could not be started. The file
+    /// was not opened.
     #[error(
-        "{}: no thread could be started for Options::sync_every: {source}; raise the limit of threads (ulimit -u, \
-         pids.max of the control group), or leave the option out and call sync",
+        "{}: no thread could be started for the file's intervals: {source}; raise the limit of threads (ulimit -u, \
+         pids.max of the control group), or leave Options::sync_every and Options::auto_snapshots out and call sync \
+         and snapshot",
         path.display()
     )]
     NoThread {
@@ -410,6 +416,16 @@ pub enum Error {
         offset: u64,
         /// The reason.
         why: StructureError,
+    },
+
+    /// A call on a snapshot failed, or the file that holds the snapshots is damaged. Nothing was
+    /// changed.
+    #[error("{}: {why}", path.display())]
+    Snapshot {
+        /// The home file. For damage, the file that holds the snapshots.
+        path: PathBuf,
+        /// The reason.
+        why: SnapshotError,
     },
 
     /// A system call failed.

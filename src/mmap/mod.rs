@@ -15,7 +15,7 @@ mod two_sided;
 pub use two_sided::Sides;
 
 use crate::mutant::{planted, unless};
-use crate::platform::{Copying, File, FileId, InLine, Mapping, Place, Platform};
+use crate::platform::{Copying, File, FileId, InLine, Mapping, Persistence, Place, Platform};
 use crate::primitive::{AtomicBool, AtomicU64, Ordering};
 use crate::units::{CHUNK, is_in_page};
 use std::io;
@@ -110,6 +110,16 @@ impl MappedFile {
     #[inline]
     pub fn backed(&self) -> u64 {
         self.backed.load(Ordering::Acquire)
+    }
+
+    /// Returns the length of the mapping: the file cannot become longer than this.
+    pub fn reach(&self) -> u64 {
+        self.mapping.len() as u64
+    }
+
+    /// Returns `true` if a drain makes bytes survive a power loss. Otherwise a sync does.
+    pub fn drains_are_durable(&self) -> bool {
+        self.platform.persistence() != Persistence::Process
     }
 
     /// Changes how much the file backs. To grow, the caller changes the file's length first. To

@@ -3,8 +3,9 @@
 //! A line adds a bug to [`Mutant`]. May import nothing from the crate.
 
 use super::list::mutants;
+use super::snapshot_bugs::with_those_of_snapshots;
 
-mutants! {
+with_those_of_snapshots! { mutants;
     "engine/write/page.rs" {
         PageFlipsClaimed "page-flips-claimed": "a write in one page flips into claimed slots",
         DraftNotValidated "draft-not-validated": "a plan computed without the lock is used under the lock without a check",
@@ -425,6 +426,7 @@ mutants! {
         CompanionNotOwned "companion-not-owned": "companions stay owned by the process that made them, which may be the administrator's",
     }
     "recovery/begin.rs" {
+        FolderHeldOpen "folder-held-open": "the folder of the companions stays open while a file is open",
         MadeNotSettled "made-not-settled": "a new pair never counts as settled, so its mark is not missed",
         OpenNotMarked "open-not-marked": "the home file is not marked",
         MarkLast "mark-last": "a new pair is in use before its home file has the mark",
@@ -433,7 +435,6 @@ mutants! {
         SettledToHome "settled-to-home": "completing a closed pair stores to its home file, which has another time from then on",
         UnsettledNamesTaken "unsettled-names-taken": "names that an opening has left without a sync count as durable",
         DiscardedLogApplied "discarded-log-applied": "the log of a discarded pair is applied to the file that was kept",
-        FolderHeldOpen "folder-held-open": "the folder of the companions stays open while a file is open",
         TrustedWordsKept "trusted-words-kept": "the durable words of a trusted pair are not checked",
         NotRecovered "not-recovered": "a pair that was in use is not recovered",
         OpenNotCleanedUp "open-not-cleaned-up": "bytes past the length are kept when a pair is opened",

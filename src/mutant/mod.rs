@@ -42,6 +42,8 @@ pub(crate) use {planted, unless};
 mod bugs;
 #[cfg(feature = "mutants")]
 mod list;
+#[cfg(feature = "mutants")]
+mod snapshot_bugs;
 
 #[cfg(feature = "mutants")]
 pub use bugs::{ALL, Mutant};

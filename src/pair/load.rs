@@ -11,7 +11,7 @@ use crate::format::{layout, le_word};
 use crate::mutant::{planted, unless};
 use crate::pair::Pair;
 use crate::pair::region::RegionState;
-use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SUPERCHUNK, WORD};
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, REGION, RegionIndex, SUPERCHUNK, WORD};
 use std::ops::Range;
 
 impl Pair {
@@ -89,6 +89,27 @@ impl Pair {
                 }
             }
             from = piece_end;
+        }
+        Ok(())
+    }
+
+    /// Loads every region that may hold a byte other than zero.
+    pub(crate) fn load_regions_with_bytes(&self, range: Range<u64>) -> Result<()> {
+        self.load_nonzero_regions(range.clone())?;
+        let lane = self.lane();
+        let mut at = range.start;
+        while at < range.end {
+            let data = self
+                .home
+                .next_data(at)
+                .map_err(|e| Error::io_at("look for data", self.home.path(), at, e))?;
+            let Some(data) = data.filter(|data| *data < range.end) else { break };
+            let region = RegionIndex::of(data);
+            {
+                let _pinned = lane.pin();
+                self.region(region)?;
+            }
+            at = region.start() + REGION as u64;
         }
         Ok(())
     }

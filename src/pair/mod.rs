@@ -11,11 +11,13 @@
 //! | `space`, `pieces` | what is allocated, and the allocation of slots, words and log records |
 //! | `log` | the lanes, their log records, and the log area |
 //! | `dirty` | what has changed, for each consumer of changes |
+//! | `epochs` | which snapshots are live, and what is read of them |
 //! | `claims` | which slots no writer may store to, and for which claimant |
 //! | `gates` | the gates that operations enter and another thread can close |
 //! | `hints` | predictors from a thread's recent operations |
 //! | `readiness` | whether a write finds its pages in their usual state |
 //! | `read_set` | the types of a transaction's read set |
+//! | `snapshots` | the snapshot store: what is live, what is kept, and where |
 //! | `own_changes` | what a thread changes while it runs a transaction's closure |
 //! | `stats` | the counters |
 //!
@@ -23,6 +25,7 @@
 
 pub mod claims;
 pub mod dirty;
+pub mod epochs;
 pub mod gates;
 pub mod hints;
 pub mod load;
@@ -36,6 +39,8 @@ pub mod read_set;
 pub mod readiness;
 pub mod region;
 pub mod session;
+#[allow(dead_code, unused_imports, reason = "the engine does not use it yet")]
+pub mod snapshots;
 pub mod space;
 pub mod stamps;
 pub mod stats;
@@ -50,6 +55,7 @@ use crate::lock::fence_own_writes;
 use crate::mmap::{MappedFile, Sides};
 use crate::mutant::{planted, unless};
 use crate::pair::dirty::{Consumer, DirtySet, Pages};
+use crate::pair::epochs::Epochs;
 use crate::pair::gates::{Gate, GateGuard};
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::{InUse, LaneKeeper, Lanes, next_file_number};
@@ -57,6 +63,7 @@ use crate::pair::log::log_area::LogArea;
 use crate::pair::page_table::PageTable;
 use crate::pair::region::RegionState;
 use crate::pair::session::Session;
+use crate::pair::snapshots::Store;
 use crate::pair::space::Allocated;
 use crate::pair::stamps::DeployedStamps;
 use crate::pair::stats::{Counter, Stats};
@@ -108,6 +115,8 @@ pub(crate) struct Pair {
     pub keeps_cuts: bool,
     /// The changes that each consumer of changes has yet to take.
     pub dirty: DirtySet,
+    /// The live snapshots.
+    pub epochs: Epochs,
     pub fresh: bool,
     /// Locked for writing by `set_len` and by hole punching, one at a time. Locked for reading by a
     /// view that pins pages, and by a durable point. Taken before any page's or region's lock, and
@@ -117,6 +126,8 @@ pub(crate) struct Pair {
     pub allocating: Mutex<()>,
     /// How many pages are known to be allocated.
     pub allocated: Allocated,
+    /// The store of snapshots, from the first snapshot on.
+    pub snapshots: OnceLock<Store>,
     pub poisoned: OnceLock<String>,
     fork_generation: u64,
     number: u64,
@@ -142,6 +153,7 @@ impl Pair {
             keeps_points,
             keeps_cuts,
             dirty: DirtySet::new(),
+            epochs: Epochs::new(),
             state: opened.state,
             stamps: DeployedStamps::new(opened.max_len),
             platform: opened.platform,
@@ -158,6 +170,7 @@ impl Pair {
             resizing: RwLock::new(()),
             allocating: Mutex::new(()),
             allocated: Allocated::new(),
+            snapshots: OnceLock::new(),
             poisoned: OnceLock::new(),
             fork_generation: fork::generation(),
             number,
@@ -177,12 +190,23 @@ impl Pair {
         }
     }
 
-    /// Enters the gate of cuts with this lane, if cuts are taken. No cut goes through the operation
-    /// then. The caller holds no lock of a page or region, since a cut takes them while the gate is
-    /// closed.
+    /// Enters the gate of cuts with this lane, if cuts are taken or the file has snapshots. No cut
+    /// and no seal goes through the operation then. The caller holds no lock of a page or region,
+    /// since a cut takes them while the gate is closed.
+    ///
+    /// A caller that has not entered looks again under its locks: [`is_outside`](Self::is_outside).
     #[inline]
     pub(crate) fn enter_cut<'a>(&'a self, lane: &'a Lane) -> Option<GateGuard<'a>> {
-        self.keeps_cuts.then(|| self.lanes.enter(Gate::Cut, lane))
+        let is_gated = self.keeps_cuts || self.epochs.is_on();
+        is_gated.then(|| self.lanes.enter(Gate::Cut, lane))
+    }
+
+    /// Returns `true` if an operation that stores has to enter the gate of cuts and has not. The
+    /// caller holds its locks. The file has got its first snapshot since the operation began, and
+    /// the operation begins anew.
+    #[inline(always)]
+    pub(crate) fn is_outside(&self, inside: Option<&GateGuard<'_>>) -> bool {
+        inside.is_none() && self.epochs.is_on() && !planted!(SwitchNotSeenUnderLock)
     }
 
     /// Takes the pages that have changed since the consumer took last. No thread commits meanwhile.

@@ -9,8 +9,8 @@
 //! The cached words change only while the page's or the region's lock is held exclusively.
 //!
 //! Cost: 26 bytes a page of a loaded region, or 0.64 %. Durable words take 8 bytes a page more
-//! where durable points are kept, and pins 4 bytes where a view has pinned. The stamps of
-//! `pair::stamps` come on top.
+//! where durable points are kept, pins 4 bytes where a view has pinned, and snapshots 16 bytes. The
+//! stamps of `pair::stamps` come on top.
 //!
 //! Fields that every operation needs lie close together. Seldom ones are loaded only if a word
 //! for the whole region says so. Beyond the hardware's limit, cache misses are most of the cost of
@@ -18,7 +18,7 @@
 //!
 //! May import `lock`, `bitmap`, `units`, `primitive`.
 
-use crate::bitmap::{Side, Validity};
+use crate::bitmap::{Side, Slices, Validity};
 use crate::lock::{Backoff, LockWord};
 use crate::mutant::{planted, unless};
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, OnceBox, Ordering, many};
@@ -32,6 +32,15 @@ pub struct PageState {
     /// The lock, with its version.
     pub lock: LockWord,
     slice_word: AtomicU64,
+}
+
+/// The slices of a page that no live snapshot needs from a slot, since they are kept or the
+/// snapshots do not reach the page. Changed under the page's lock.
+#[derive(Debug)]
+pub struct KeptSlices {
+    /// The generation of the set of live snapshots that `slices` is true for.
+    generation: AtomicU64,
+    slices: AtomicU64,
 }
 
 /// The state of one region and its pages.
@@ -71,6 +80,8 @@ pub struct RegionState {
     /// Number of views that need the home slots of a page to stay unchanged. Made by the first view
     /// that pins a page of the region.
     pins: OnceBox<[AtomicU32; PAGES_PER_REGION]>,
+    /// The slices of each page that are kept for snapshots. Made by the first operation that looks.
+    kept: OnceBox<[KeptSlices; PAGES_PER_REGION]>,
     /// Pages that transactions watch (`read::read_set`). Each has its bit in `stamped_pages` as
     /// well, because a writer checks only that.
     watched: AtomicU64,
@@ -135,6 +146,7 @@ impl RegionState {
             }),
             lanes: std::array::from_fn(|_| AtomicU64::new(0)),
             pins: OnceBox::new(),
+            kept: OnceBox::new(),
             watched: AtomicU64::new(0),
             reads: std::array::from_fn(|_| AtomicU8::new(0)),
         }
@@ -457,6 +469,24 @@ impl RegionState {
     pub fn unpin(&self, n: usize) {
         let pins = self.pins(n).map_or(0, |pins| pins.fetch_sub(1, Ordering::Release));
         debug_assert!(pins > 0);
+    }
+
+    /// Returns the slices of page `n` that are kept, or `None` if that is not known for this
+    /// generation of live snapshots. The caller holds the page's lock.
+    #[inline]
+    pub fn kept_slices(&self, n: usize, generation: u64) -> Option<Slices> {
+        let kept = &self.kept.get()?[n];
+        let is_known = kept.generation.load(Ordering::Relaxed) == generation;
+        is_known.then(|| Slices(kept.slices.load(Ordering::Relaxed)))
+    }
+
+    /// Notes the slices of page `n` that are kept, as of this generation. The caller holds the
+    /// page's lock.
+    pub fn set_kept_slices(&self, n: usize, generation: u64, slices: Slices) {
+        let none = || KeptSlices { generation: AtomicU64::new(0), slices: AtomicU64::new(0) };
+        let kept = &self.kept.get_or_init(|| many(none))[n];
+        kept.generation.store(generation, Ordering::Relaxed);
+        kept.slices.store(slices.0, Ordering::Relaxed);
     }
 
     /// Counts a read of page `n`. Returns the number of reads counted since the last write of the

@@ -130,6 +130,12 @@ counters! {
     failed_points = FailedPoints,
     /// Times that both files were synced to free room in the journal.
     checkpoints = Checkpoints,
+    /// Snapshots that were sealed.
+    snapshots = Snapshots,
+    /// Automatic snapshots that could not be sealed.
+    failed_snapshots = FailedSnapshots,
+    /// Slices of 64 bytes that were kept for snapshots.
+    kept_slices = KeptSlices,
     /// Chunks that were allocated before they were first used.
     allocations = Allocations,
     /// Chunks of the reflection file that were given back to the file system.

@@ -68,6 +68,9 @@ pub enum FileId {
     Reflection,
     /// The journal of durable points.
     Journal,
+    /// The snapshot store.
+    #[allow(dead_code, reason = "the engine does not use it yet")]
+    Snapshots,
 }
 
 /// The event that stores have to survive once `drain` has returned.

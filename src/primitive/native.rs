@@ -2,7 +2,7 @@
 
 pub use crossbeam_utils::Backoff;
 pub use once_cell::race::OnceBox;
-pub use parking_lot::{Condvar, Mutex, RwLock};
+pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 pub use std::sync::OnceLock;
 pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, fence};
 pub use std::thread::sleep;

@@ -8,12 +8,18 @@
 
 use super::context::{Rollback, Step};
 use super::{Carried, Mapped, Recovered, journal};
+use crate::config::Medium;
+use crate::engine::durable::journal::Journal;
 use crate::engine::superblock::{Kind, settle};
+use crate::engine::{Engine, Setup};
 use crate::error::Result;
 use crate::format::marker::Sessions;
 use crate::format::superblock::Superblock;
 use crate::mutant::{planted, unless};
+use crate::pair::Opened;
+use crate::pair::snapshots::Store;
 use std::io;
+use std::sync::Arc;
 
 impl Recovered<'_> {
     /// Opens or makes the journal, if this session keeps durable points.
@@ -101,5 +107,66 @@ impl Recovered<'_> {
             opening.remove_companion(companions.of(Kind::Journal), stat, &begun.uuid)?;
         }
         Ok(begun)
+    }
+}
+
+impl Mapped<'_> {
+    /// Hands everything over to the engine. From here on, closing the pair releases the lock.
+    pub(super) fn into_engine(
+        self,
+        superblock: Superblock,
+        journal: Option<Journal>,
+        snapshots: Option<Store>,
+    ) -> Result<Arc<Engine>> {
+        // In this order: steps are undone, and then the home file is dropped.
+        let Carried { mut located, mut undo, verdict, companions, registration, .. } = self.carried;
+        let options = located.opening.options;
+        let maps_synchronously = self.medium == Medium::Dax && located.opening.forced.is_none();
+        let engine = Engine::new(Setup {
+            pair: Opened {
+                platform: self.platform,
+                home: self.home,
+                reflection: self.reflection,
+                medium: self.medium,
+                len: verdict.lengths.len,
+                high_water: verdict.lengths.high_water,
+                max_len: verdict.max_len,
+                state: self.state,
+                fresh: verdict.is_fresh,
+            },
+            policy: options.deploy,
+            superblock,
+            registrations: located.registration.into_iter().chain(registration).collect(),
+            // The folder is not held open: a close opens it again.
+            companions: match companions.reflection.folder() {
+                folder if planted!(FolderHeldOpen) => companions.within(folder),
+                folder => companions.within(&Arc::new(folder.closed())),
+            },
+            cache_is_shared: located.opening.cache_is_shared,
+            calls_share_cache: located.opening.calls_share_cache(),
+            keeps_cuts: journal.is_some() || options.keeps_cuts,
+            journal,
+            snapshots,
+            maps_synchronously,
+            durability: options.durability,
+            sync_every: options.sync_every,
+            auto_snapshots: options.auto_snapshots,
+            reporter: options.reporter.clone(),
+        });
+        engine.begin_snapshots(options.read_only)?;
+        engine.begin_interval()?;
+        let of_home = &mut located.home.if_it_fails;
+        let steps = [of_home, &mut undo.made, &mut undo.marked, &mut undo.made_journal];
+        steps.into_iter().flatten().for_each(Rollback::keep);
+        located.home.is_locked = false;
+        event!(
+            INFO,
+            file = %engine.path().display(),
+            decision = ?verdict.decision,
+            medium = ?engine.medium,
+            len = engine.len(),
+            "opened"
+        );
+        Ok(engine)
     }
 }

@@ -426,8 +426,10 @@ mod tests {
     fn no_companion_beside_a_reflection_file_is_taken_for_one() {
         for name in [".atomic-mmap.1a", ".atomic-mmap.1a-5.6", ".atomic-mmap.1a-5.6-2"] {
             assert!(is_companion(OsStr::new(name)), "{name}");
-            for suffix in
-                Kind::ALL.map(Kind::suffix).into_iter().chain([crate::recovery::UNFINISHED])
+            for suffix in Kind::ALL
+                .map(Kind::suffix)
+                .into_iter()
+                .chain([crate::engine::superblock::UNFINISHED])
             {
                 let beside = format!("{name}.{suffix}");
                 assert!(!is_companion(OsStr::new(&beside)), "{beside}");

@@ -3,18 +3,20 @@
 //! Invariant: nothing here writes, waits, or keeps a lock. Findings and decision come from the code
 //! that opening uses. May import `context`, `probe`, `pair`, `engine` and below.
 
-use super::pair::{self, Decision};
+use super::pair::{self, Decision, Found};
 use super::probe::Probe;
 use super::{Located, lanes};
 use crate::bitmap::Validity;
 use crate::config::OnMismatch;
 use crate::config::options::Options;
 use crate::error::{Error, Result};
+use crate::format::snapshots::table::Entry;
 use crate::format::{layout, le_word};
 use crate::platform::{File, FileId, Platform};
 use crate::units::{PAGE, PAGES_PER_REGION, SUPERCHUNK, WORD};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 /// The findings about a file and its companions, and what opening would do: see
 /// [`Options::inspect`](crate::Options::inspect).
@@ -42,6 +44,10 @@ pub struct Inspection {
     pub reflection: Option<PathBuf>,
     /// The journal beside it, if there is one.
     pub journal: Option<PathBuf>,
+    /// The file with the snapshots beside it, if there is one.
+    pub snapshot_file: Option<PathBuf>,
+    /// The snapshots that opening would find, the oldest first.
+    pub snapshots: Vec<SnapshotFound>,
     /// The identifier of the pair.
     pub uuid: Option<String>,
     /// How many times the pair was opened or closed.
@@ -53,11 +59,33 @@ pub struct Inspection {
     words: Option<(Platform, Arc<File>)>,
 }
 
+/// A snapshot that a look at a file has found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SnapshotFound {
+    /// Its number.
+    pub number: u64,
+    /// Its name.
+    pub name: String,
+    /// The time of its seal.
+    pub created: SystemTime,
+    /// The file's length in it, in bytes.
+    pub len: u64,
+}
+
+impl From<Entry> for SnapshotFound {
+    fn from(Entry { number, name, nanos, len, .. }: Entry) -> Self {
+        let created = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos);
+        SnapshotFound { number, name, created, len }
+    }
+}
+
 impl Inspection {
     fn of(
         located: &Located<'_>,
         look: Probe,
         entries: Vec<lanes::Findings>,
+        snapshots: Vec<SnapshotFound>,
         is_open: bool,
     ) -> Self {
         let (opening, stat) = (&located.opening, &located.stat);
@@ -86,6 +114,8 @@ impl Inspection {
             if_trusted: decide(OnMismatch::Trust),
             reflection: exists(look.companions.reflection.path()),
             journal: exists(look.companions.journal().path()).filter(|_| has_pair),
+            snapshot_file: exists(look.companions.snapshots().path()).filter(|_| has_pair),
+            snapshots,
             uuid: superblock
                 .map(|superblock| format!("{:032x}", u128::from_be_bytes(superblock.uuid))),
             session: superblock.map(|superblock| superblock.session),
@@ -161,5 +191,18 @@ pub(crate) fn inspect(platform: Platform, options: &Options, path: &Path) -> Res
         (look, entries)
     };
     let is_open = was_open || is_open()?;
-    Ok(Inspection::of(&located, look, entries.unwrap_or_default(), is_open))
+    let snapshots = snapshots_of(&located, &look)?;
+    Ok(Inspection::of(&located, look, entries.unwrap_or_default(), snapshots, is_open))
+}
+
+/// Returns the snapshots of a pair that counts.
+fn snapshots_of(located: &Located<'_>, look: &Probe) -> Result<Vec<SnapshotFound>> {
+    let Some(superblock) = &look.superblock else { return Ok(Vec::new()) };
+    if !matches!(look.found, Found::OfThisFile { .. }) {
+        return Ok(Vec::new());
+    }
+    let name = look.companions.snapshots();
+    let found = located.opening.find_store(name, &located.stat, superblock)?;
+    let entries = found.map(|found| found.table.entries).unwrap_or_default();
+    Ok(entries.into_iter().map(SnapshotFound::from).collect())
 }

@@ -451,6 +451,7 @@ impl Opening<'_> {
                     None => !Header::may_be_torn(&head),
                 })
             }
+            Kind::Snapshots => self.is_anothers_store((&file, &stat, &companion.name), uuid),
         }
     }
 

@@ -1,14 +1,14 @@
 //! Makes pairs, begins sessions and discards pairs: everything that opening writes, except
 //! recovery.
 
+use super::Opening;
 use super::candidates::is_denied;
 use super::pair::{Found, Mark};
 use super::probe::Probe;
 use super::trust::Named;
-use super::{Opening, UNFINISHED};
 use crate::config::Medium;
 use crate::engine::superblock::{
-    Companions, How, cache_parts, identity_of, remove_own, write_superblock,
+    Companions, How, UNFINISHED, cache_parts, identity_of, remove_own, write_superblock,
 };
 use crate::error::{Distrust, Error, Mismatch, Result};
 use crate::format::layout;
@@ -191,7 +191,7 @@ impl Opening<'_> {
     /// Removes the leftover of an opening that crashed while it made a reflection file of this
     /// name. Returns `false` if the name cannot be used: another opening may be making a file
     /// there, for another home file.
-    fn remove_leftover(&self, name: &Name, home: &FileStat) -> Result<bool> {
+    pub(super) fn remove_leftover(&self, name: &Name, home: &FileStat) -> Result<bool> {
         let file = match self.open_trusted(name, home)? {
             Named::Nothing => return Ok(true),
             Named::Trusted(file, _) => file,

@@ -15,6 +15,8 @@
 //! | `medium` | the medium on which the files lie |
 //! | `journal` | which journal belongs to the pair, and how it is opened |
 //! | `read_only` | an opening that changes no file |
+//! | `snapshots` | which store of snapshots belongs to the pair, and how it is opened |
+//! | `keep` | what a crashed session had to keep for snapshots |
 //! | `replay_journal` | the return to the last durable point |
 //! | `lanes`, `apply_log` | recovery from the lanes: scan, decide; apply |
 //!
@@ -34,6 +36,7 @@ mod candidates;
 mod context;
 pub(crate) mod inspect;
 mod journal;
+mod keep;
 mod lanes;
 mod make;
 mod medium;
@@ -42,19 +45,19 @@ mod probe;
 mod read_only;
 mod replay_journal;
 mod reservation;
+mod snapshots;
 mod trust;
 mod wait;
 
 use crate::config::options::Options;
 use crate::config::{Medium, OnMismatch};
 use crate::engine::superblock::Companions;
-use crate::engine::{Engine, Setup, durable::journal::Journal, resize::truncate};
+use crate::engine::{Engine, resize::truncate};
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::superblock::{State, Superblock};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
-use crate::pair::Opened;
 use crate::pair::page_table::PageTable;
 use crate::platform::{File, FileId, FileStat, Name, Persistence, Platform, barrier, fork};
 use crate::registry::Registration;
@@ -64,8 +67,6 @@ use probe::{Lengths, Probe};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Suffix of a reflection file's name while the file is being made.
-const UNFINISHED: &str = "new";
 const HUGE_PAGE: u64 = 2 << 20;
 
 /// Opens the pair of files of `path`.
@@ -255,8 +256,17 @@ impl<'a> Judged<'a> {
         let (lengths, journal, is_restored) = (look.lengths, look.journal, look.is_restored);
         let verdict = Verdict { decision, is_fresh, is_restored, journal, lengths, max_len };
         let registration = Some(registration);
-        let carried =
-            Carried { registration, superblock, entries, verdict, companions, undo, located };
+        let store = None;
+        let carried = Carried {
+            registration,
+            superblock,
+            entries,
+            verdict,
+            companions,
+            store,
+            undo,
+            located,
+        };
         Ok(Prepared { file, carried })
     }
 }
@@ -294,6 +304,8 @@ struct Carried<'a> {
     entries: Option<Vec<lanes::Findings>>,
     verdict: Verdict,
     companions: Companions,
+    /// The store of snapshots that was found, until it is opened.
+    store: Option<snapshots::FoundStore>,
     undo: Undo<'a>,
     located: Located<'a>,
 }
@@ -372,6 +384,7 @@ impl<'a> Prepared<'a> {
             medium,
             keeps_points,
             state,
+            store: None,
             carried,
         })
     }
@@ -388,6 +401,8 @@ struct Mapped<'a> {
     keeps_points: bool,
     /// The state of all regions, of which none is loaded.
     state: PageTable,
+    /// The store of snapshots, once it is open.
+    store: Option<snapshots::OpenStore>,
     carried: Carried<'a>,
 }
 
@@ -403,6 +418,7 @@ impl<'a> Mapped<'a> {
     /// durable point.
     fn recover(mut self) -> Result<Recovered<'a>> {
         let Verdict { decision, is_fresh, .. } = self.carried.verdict;
+        self.find_store()?;
         let (opening, stat) = (&self.carried.located.opening, &self.carried.located.stat);
         if self.keeps_points && !is_fresh {
             // Another pair's journal refuses this opening before anything is written.
@@ -412,16 +428,13 @@ impl<'a> Mapped<'a> {
                 &self.carried.superblock,
             )?;
         }
+        self.open_store()?;
         if let Some(entries) = self.carried.entries.take()
             && !planted!(NotRecovered)
         {
             self.begin_private_changes();
             self.apply(entries)?;
         }
-        // The caller chose `Trust` for a closed pair that does not fit its close. Its working words
-        // and durable words may differ.
-        let on_mismatch = opening.options.on_mismatch;
-        let is_trusted = decision == Decision::Reuse && on_mismatch == OnMismatch::Trust;
         let found = &self.carried.superblock;
         let last = LastSession {
             had_points: found.durable.base().is_some(),
@@ -429,7 +442,16 @@ impl<'a> Mapped<'a> {
             was_first: found.may_lack_header(),
             was_being_made: found.is_being_made() && !is_fresh,
         };
-        let pair = self.pair();
+        // The caller chose `Trust` for a closed pair that does not fit its close. Its working words
+        // and durable words may differ.
+        let options = self.carried.located.opening.options;
+        let is_trusted = decision == Decision::Reuse && options.on_mismatch == OnMismatch::Trust;
+        let makes_point = last.had_points
+            && (decision == Decision::Recover || is_trusted && !planted!(TrustedWordsKept));
+        if makes_point {
+            self.keep_for_snapshots()?;
+        }
+        let (opening, pair) = (&self.carried.located.opening, self.pair());
         match &self.carried.verdict.journal {
             Some(journal) if matches!(decision, Decision::GoBack | Decision::Settle) => {
                 self.begin_private_changes();
@@ -438,10 +460,7 @@ impl<'a> Mapped<'a> {
             // The process crashed, or the caller is certain of the state of the files. That state
             // becomes a durable point.
             // A reader leaves that to the next opening for writing.
-            _ if last.had_points
-                && !opening.options.read_only
-                && (decision == Decision::Recover || is_trusted && !planted!(TrustedWordsKept)) =>
-            {
+            _ if makes_point && !opening.options.read_only => {
                 self.carried.superblock =
                     opening.end_dead_session(&pair, self.carried.superblock.clone())?;
             }
@@ -502,13 +521,14 @@ impl Recovered<'_> {
         }
         let session = journal.as_ref().map(|journal| journal.session);
         let session = session.unwrap_or(self.mapped.carried.superblock.session + 1);
+        let store = self.mapped.take_store(session)?;
         let superblock = self.begin_session(session)?;
         self.finish_truncation()?;
         let opening = &self.mapped.carried.located.opening;
         let len = self.mapped.carried.verdict.lengths.len;
         let begin = |journal| opening.begin_journal(journal, &superblock, len);
         let journal = journal.map(begin).transpose()?;
-        self.mapped.into_engine(superblock, journal)
+        self.mapped.into_engine(superblock, journal, store)
     }
 
     /// Zeroes what lies past the length, if a shrink or a return to a durable point left something
@@ -541,56 +561,5 @@ impl Recovered<'_> {
         unless!(OpenHighWaterNotDrained, platform.drain());
         self.mapped.carried.verdict.lengths.high_water = lengths.len;
         Ok(())
-    }
-}
-
-impl Mapped<'_> {
-    /// Hands everything over to the engine. From here on, closing the pair releases the lock.
-    fn into_engine(self, superblock: Superblock, journal: Option<Journal>) -> Result<Arc<Engine>> {
-        // In this order: steps are undone, and then the home file is dropped.
-        let Carried { mut located, mut undo, verdict, companions, registration, .. } = self.carried;
-        let options = located.opening.options;
-        let engine = Engine::new(Setup {
-            pair: Opened {
-                platform: self.platform,
-                home: self.home,
-                reflection: self.reflection,
-                medium: self.medium,
-                len: verdict.lengths.len,
-                high_water: verdict.lengths.high_water,
-                max_len: verdict.max_len,
-                state: self.state,
-                fresh: verdict.is_fresh,
-            },
-            policy: options.deploy,
-            superblock,
-            registrations: located.registration.into_iter().chain(registration).collect(),
-            // The folder is not held open: a close opens it again.
-            companions: match companions.reflection.folder() {
-                folder if planted!(FolderHeldOpen) => companions.within(folder),
-                folder => companions.within(&Arc::new(folder.closed())),
-            },
-            cache_is_shared: located.opening.cache_is_shared,
-            calls_share_cache: located.opening.calls_share_cache(),
-            keeps_cuts: journal.is_some() || options.keeps_cuts,
-            journal,
-            durability: options.durability,
-            sync_every: options.sync_every,
-            reporter: options.reporter.clone(),
-        });
-        engine.begin_interval()?;
-        let of_home = &mut located.home.if_it_fails;
-        let steps = [of_home, &mut undo.made, &mut undo.marked, &mut undo.made_journal];
-        steps.into_iter().flatten().for_each(Rollback::keep);
-        located.home.is_locked = false;
-        event!(
-            INFO,
-            file = %engine.path().display(),
-            decision = ?verdict.decision,
-            medium = ?engine.medium,
-            len = engine.len(),
-            "opened"
-        );
-        Ok(engine)
     }
 }

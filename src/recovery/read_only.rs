@@ -34,6 +34,7 @@ impl Options {
             deploy: DeployPolicy::Manual,
             durability: Durability::OnSync,
             sync_every: None,
+            auto_snapshots: None,
             keeps_cuts: false,
             ..self
         }
@@ -61,9 +62,17 @@ impl<'a> Judged<'a> {
         };
         let (lengths, journal, is_restored) = (look.lengths, look.journal, look.is_restored);
         let verdict = Verdict { decision, is_fresh, is_restored, journal, lengths, max_len };
-        let undo = Undo::default();
-        let carried =
-            Carried { registration, superblock, entries, verdict, companions, undo, located };
+        let (store, undo) = (None, Undo::default());
+        let carried = Carried {
+            registration,
+            superblock,
+            entries,
+            verdict,
+            companions,
+            store,
+            undo,
+            located,
+        };
         Ok(Prepared { file, carried })
     }
 }
@@ -118,7 +127,9 @@ impl Mapped<'_> {
 impl Recovered<'_> {
     /// Hands the pair over to the engine. No session begins.
     pub(super) fn begin_to_read(self) -> Result<Arc<Engine>> {
-        let superblock = self.mapped.carried.superblock.clone();
-        self.mapped.into_engine(superblock, None)
+        let Recovered { mut mapped, .. } = self;
+        let superblock = mapped.carried.superblock.clone();
+        let store = mapped.take_store(superblock.session)?;
+        mapped.into_engine(superblock, None, store)
     }
 }

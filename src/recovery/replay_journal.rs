@@ -163,7 +163,7 @@ impl Pair<'_> {
     /// Returns the first byte, from `from` on, at which the file has data for durable or working
     /// words. `first` is the first page of a superchunk, and bytes count from its word. Returns
     /// `words`, the length of each kind of words, if there is no data.
-    fn next_words(&self, first: PageIndex, from: usize, words: usize) -> Result<usize> {
+    pub(super) fn next_words(&self, first: PageIndex, from: usize, words: usize) -> Result<usize> {
         let next_of = |base: u64| -> Result<usize> {
             let at = base + from as u64;
             let data = self
@@ -278,7 +278,7 @@ impl Pair<'_> {
         Ok(())
     }
 
-    fn read(&self, to: &mut [u8], at: u64) -> Result<()> {
+    pub(super) fn read(&self, to: &mut [u8], at: u64) -> Result<()> {
         self.reflection
             .read_file(to, at)
             .map_err(|e| Error::io_at("read words", self.reflection.path(), at, e))
@@ -304,7 +304,7 @@ impl Pair<'_> {
 /// Returns the first offset in `words` that belongs to a nonzero byte of a region word. Returns the
 /// end of `words` if all those bytes are zero. `words` is a range of bytes in the slice words of a
 /// superchunk, and begins at a page of words.
-fn next_region_words(regions: &[u8], words: Range<usize>) -> usize {
+pub(super) fn next_region_words(regions: &[u8], words: Range<usize>) -> usize {
     let ends = words.end.div_ceil(PER_REGION_BYTE);
     let next = regions[words.start / PER_REGION_BYTE..ends].iter().position(|byte| *byte != 0);
     next.map_or(words.end, |bytes| words.start + bytes * PER_REGION_BYTE)
@@ -313,7 +313,7 @@ fn next_region_words(regions: &[u8], words: Range<usize>) -> usize {
 /// Returns the first page of the superchunk that begins at `start`, and the length in bytes of its
 /// pages' words. The length is that of one kind of words. The file has `len` bytes and reaches into
 /// the superchunk.
-fn words_of(start: u64, len: u64) -> (PageIndex, usize) {
+pub(super) fn words_of(start: u64, len: u64) -> (PageIndex, usize) {
     let first = PageIndex::of(start);
     let last = PageIndex::of(len.min(start + SUPERCHUNK as u64) - 1);
     (first, (last.0 + 1 - first.0) as usize * 8)

@@ -22,6 +22,7 @@
 //! | `read_only` | Does a reader find what the next writer finds, and change nothing? |
 //! | `regressions` | Does any bug come back that a review, a fuzzer or the lab found? |
 //! | `small` | Is a small file cheap: descriptors, barriers, disk, mappings, threads? |
+//! | `snapshots` | Does a snapshot hold what was sealed, and do rollbacks go back to it whole? |
 //! | `space` | Is a full disk a typed error that changes nothing, and never a SIGBUS? |
 //! | `sparse` | Does a large sparse file take memory only for what was used? |
 //! | `steps` | Do opening, closing and resizing take the steps of `docs/recovery.md`? |
@@ -83,6 +84,8 @@ mod read_only;
 mod regressions;
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 mod small;
+#[cfg(target_os = "linux")]
+mod snapshots;
 #[cfg(target_os = "linux")]
 mod space;
 #[cfg(target_os = "linux")]

@@ -28,8 +28,8 @@ type Page = [u8; PAGE as usize];
 
 /// The bytes of a file. Missing pages are zero.
 #[derive(Clone, Default)]
-struct Contents {
-    len: u64,
+pub struct Contents {
+    pub len: u64,
     pages: BTreeMap<u64, Page>,
 }
 
@@ -55,7 +55,7 @@ impl Contents {
     }
 
     /// Gives an existing file these bytes. It stays the same file, so its pair stays the same pair.
-    fn put(&self, path: &Path) {
+    pub fn put(&self, path: &Path) {
         let file = File::options().write(true).open(path).expect("the file");
         file.set_len(0).and_then(|()| file.set_len(self.len)).expect("space");
         for (n, page) in &self.pages {
@@ -74,25 +74,30 @@ struct Store {
     is_pending: bool,
 }
 
-/// The stores of one thread to the home file and to the reflection file.
+/// The stores of one thread to the home file, the reflection file and the store of snapshots.
 #[derive(Default)]
-struct Memory {
-    durable: [Contents; 2],
+pub struct Memory {
+    durable: [Contents; 3],
     stores: Vec<Store>,
 }
 
 /// The choice of the stores that reach the medium although they are not durable.
 #[derive(Clone, Copy, Debug)]
-enum Choice {
+pub enum Choice {
     None,
     All,
     Words,
+    /// All of this file, and none of the others.
+    AllOf(FileId),
+    /// All of the other files, and none of this.
+    AllBut(FileId),
 }
 
 fn index(file: FileId) -> usize {
     match file {
         FileId::Home => 0,
         FileId::Reflection => 1,
+        FileId::Snapshots => 2,
         FileId::Journal => panic!("no durable points are kept on Dax"),
     }
 }
@@ -102,7 +107,7 @@ impl Memory {
         self.stores.push(Store { file: index(file), at, bytes: bytes.to_vec(), is_pending });
     }
 
-    fn play(&mut self, what: &What) {
+    pub fn play(&mut self, what: &What) {
         match what {
             What::Store { file, offset, value, through } => {
                 self.store(*file, *offset, &value.to_le_bytes(), *through);
@@ -126,6 +131,11 @@ impl Memory {
                     self.durable[store.file].write(store.at, &store.bytes);
                 }
             }
+            What::Sync { file, .. } => {
+                for store in self.stores.extract_if(.., |store| store.file == index(*file)) {
+                    self.durable[store.file].write(store.at, &store.bytes);
+                }
+            }
             What::Write { file, offset, bytes } => {
                 let file = &mut self.durable[index(*file)];
                 file.len = file.len.max(offset + bytes.len() as u64);
@@ -143,7 +153,7 @@ impl Memory {
         }
     }
 
-    fn image(&self, choice: Choice, random: &mut Rng) -> [Contents; 2] {
+    pub fn image(&self, choice: Choice, random: &mut Rng) -> [Contents; 3] {
         let mut image = self.durable.clone();
         for Store { file, at, bytes, .. } in &self.stores {
             let mut from = 0;
@@ -153,6 +163,8 @@ impl Memory {
                     Choice::None => false,
                     Choice::All => true,
                     Choice::Words => random.below(2) == 0,
+                    Choice::AllOf(one) => *file == index(one),
+                    Choice::AllBut(one) => *file != index(one),
                 };
                 if is_there {
                     image[*file].write(at + from as u64, &bytes[from..to]);
@@ -175,7 +187,7 @@ struct Run {
     scratch: Scratch,
 }
 
-fn options() -> Options {
+pub fn options() -> Options {
     let options = AtomicMappedFile::options().medium(Medium::Dax).max_len(1 << 20);
     options.deploy(DeployPolicy::Manual).close_on_drop(CloseMode::Unsynced)
 }
@@ -271,7 +283,7 @@ impl Run {
                     continue;
                 }
                 for choice in [Choice::None, Choice::All, Choice::Words, Choice::Words] {
-                    let [first, second] = memory.image(choice, &mut random);
+                    let [first, second, _] = memory.image(choice, &mut random);
                     first.put(&home);
                     second.put(&reflection);
                     let place = format!("operation {n}, before event {}, {choice:?}", at + 1);
@@ -287,7 +299,7 @@ impl Run {
 }
 
 /// Prints where a test was when it panicked.
-struct OnPanic(String);
+pub struct OnPanic(pub String);
 
 impl Drop for OnPanic {
     fn drop(&mut self) {

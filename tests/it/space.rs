@@ -225,6 +225,11 @@ fn plays_the_child_on_a_small_file_system_if_it_is_one() {
         ["create", kind] => create_on_a_full_disk(&mount(kind, 2 << 20)),
         ["folios", kind] => write_beside_holes_on_a_full_disk(&mount(kind, 12 << 20)),
         ["grow", kind] => grow_on_a_full_disk(&mount(kind, 3 << 20)),
+        ["snapshots", kind] => snapshots_on_a_full_disk(&mount(kind, 48 << 20)),
+        ["snapshots-dax"] => {
+            let small = Small { medium: Medium::Dax, ..Small::tmpfs(&folder, 48 << 20) };
+            snapshots_on_a_full_disk(&small);
+        }
         ["sync", kind] => sync_on_a_full_disk(&mount(kind, 40 << 20)),
         _ => panic!("no role {role}"),
     }
@@ -974,4 +979,112 @@ fn a_quota_is_want_of_space_and_no_signal() {
     } else {
         eprintln!("skipped: there is no mkfs.ext4 here");
     }
+}
+
+/// Fills the disk by what snapshots keep, and goes on at each step.
+fn snapshots_on_a_full_disk(small: &Small) {
+    let len = 6 << 20;
+    let path = small.file("state.dat");
+    let mut rng = Rng(31);
+    let mut model = rng.bytes(len);
+    fs::write(&path, &model).expect("plain");
+    let open = || small.options().open(&path).expect("open");
+    let file = open();
+    // No space for the store.
+    small.fill(0);
+    match file.snapshot("none") {
+        Ok(_) => file.drop_snapshot("none").expect("drop"),
+        Err(Error::NoSpace { .. }) => {}
+        Err(e) => panic!("{e:?}"),
+    }
+    file.health().expect("not poisoned");
+    small.free();
+    // All slices have both slots.
+    for _ in 0..2 {
+        model = rng.bytes(len);
+        file.write_at(&model, 0).expect("write");
+    }
+    file.snapshot("a").expect("seal");
+    let a = model.clone();
+    small.fill(2 << 20);
+    let mut is_full = false;
+    for n in 0..60 {
+        let data = rng.bytes(200_000);
+        let at = n * 100_000;
+        match file.write_at(&data, at) {
+            Ok(()) => model[at as usize..][..data.len()].copy_from_slice(&data),
+            Err(Error::NoSpace { .. }) => is_full = true,
+            Err(e) => panic!("{e:?}"),
+        }
+        if n % 8 == 0 {
+            match file.sync() {
+                Ok(_) => {}
+                Err(Error::NoSpace { .. }) => is_full = true,
+                Err(e) => panic!("{e:?}"),
+            }
+        }
+    }
+    match file.snapshot("b") {
+        Ok(_) => file.drop_snapshot("b").expect("drop"),
+        Err(Error::NoSpace { .. }) => is_full = true,
+        Err(e) => panic!("{e:?}"),
+    }
+    assert!(is_full, "never full");
+    file.health().expect("not poisoned");
+    read_everywhere(&file, &model);
+    let check = |file: &AtomicMappedFile| {
+        let found = file.open_snapshot("a").expect("a").read_vec().expect("read");
+        assert_same(&found, &a, "a");
+    };
+    check(&file);
+    // A rollback with a way back needs room for as much again.
+    small.fill(0);
+    let rolled = file.roll_back("a", Some("undo"));
+    match rolled {
+        Ok(()) => panic!("it fits"),
+        Err(Error::NoSpace { .. }) => {}
+        Err(e) => panic!("{e:?}"),
+    }
+    let is_poisoned = file.health().is_err();
+    if !is_poisoned {
+        read_everywhere(&file, &model);
+    }
+    drop(file);
+    let full = small.options().open(&path);
+    if let Err(e) = &full {
+        assert!(matches!(e, Error::NoSpace { .. }), "{e:?}");
+    }
+    drop(full);
+    small.free();
+    let file = open();
+    let names: Vec<String> = file.snapshots().into_iter().map(|s| s.name).collect();
+    if names.len() == 2 {
+        read_everywhere(&file, &a);
+        let undo = file.open_snapshot("undo").expect("undo").read_vec().expect("read");
+        assert_same(&undo, &model, "undo");
+        file.roll_back("undo", None).expect("back");
+    }
+    read_everywhere(&file, &model);
+    check(&file);
+    // A drop needs no space.
+    small.fill(0);
+    for info in file.snapshots() {
+        file.drop_snapshot(&info.name).expect("drop on a full disk");
+    }
+    read_everywhere(&file, &model);
+    file.health().expect("not poisoned");
+    drop(file);
+    small.free();
+    drop(open());
+    assert_same(&fs::read(&path).expect("read"), &model, "closed");
+}
+
+#[test]
+fn snapshots_on_a_full_disk_are_an_error_that_changes_nothing() {
+    check("snapshots");
+}
+
+#[test]
+fn snapshots_on_a_full_persistent_memory() {
+    check_on("snapshots-dax");
 }

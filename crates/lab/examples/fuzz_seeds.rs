@@ -19,6 +19,7 @@ use lab::fuzzing::image::{Contents, Image as Pair};
 use lab::fuzzing::input::Input;
 use lab::fuzzing::open_bytes::UUID;
 use lab::fuzzing::patch::{Patch, Place, Writer};
+use lab::fuzzing::snapshots_decode;
 use lab::fuzzing::sums::{self, Part};
 use lab::fuzzing::templates;
 use std::collections::BTreeSet;
@@ -40,6 +41,7 @@ fn main() {
         + entries(&folder)
         + turns(&folder)
         + journals(&folder)
+        + snapshots(&folder)
         + points(&folder);
     println!("{crashes} crash images, {others} others");
 }
@@ -278,6 +280,15 @@ fn journals(folder: &Path) -> usize {
         keep(folder, "journal_decode", &format!("journal-{n:03}"), seed);
     }
     known.len()
+}
+
+/// Writes seeds for the tables and segments of the snapshot store: bytes and fields.
+fn snapshots(folder: &Path) -> usize {
+    let seeds = snapshots_decode::seeds();
+    for (n, seed) in seeds.iter().enumerate() {
+        keep(folder, "snapshots_decode", &format!("snapshots-{n:03}"), seed);
+    }
+    seeds.len()
 }
 
 /// Writes crash images with durable points, unchanged and changed, of this boot and of another

@@ -92,6 +92,11 @@ fn journals_are_decoded() {
 }
 
 #[test]
+fn snapshots_are_decoded() {
+    hold("snapshots_decode", 2000);
+}
+
+#[test]
 fn any_bytes_are_opened_or_refused() {
     hold("open_bytes", 500);
 }

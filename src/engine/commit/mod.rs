@@ -20,6 +20,7 @@
 pub mod flip;
 pub mod logged_flip;
 pub mod redo;
+pub mod restore;
 pub mod undo;
 
 use crate::bitmap::Slices;

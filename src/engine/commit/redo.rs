@@ -39,15 +39,15 @@ use crate::primitive::{Ordering, fence};
 use crate::units::{PageIndex, SLICE};
 
 /// The slices of one page that an operation writes, with their bytes.
-struct PageWrite<'e> {
-    page: PageIndex,
-    region: &'e RegionState,
+pub(super) struct PageWrite<'e> {
+    pub page: PageIndex,
+    pub region: &'e RegionState,
     /// The written slices, completed where the operation covers them only in part.
-    slices: Slices,
+    pub slices: Slices,
     /// Those of them without a free slot.
-    stays: Slices,
+    pub stays: Slices,
     /// The bytes of the written slices, one after the other.
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 impl<'e> PageWrite<'e> {
@@ -55,12 +55,12 @@ impl<'e> PageWrite<'e> {
         self.region.validity(self.page.in_region())
     }
 
-    fn flips(&self) -> Slices {
+    pub fn flips(&self) -> Slices {
         self.slices.without(self.stays)
     }
 
     /// Returns the slot of each slice that is stored to.
-    fn slots(&self) -> Validity {
+    pub fn slots(&self) -> Validity {
         Validity(self.valid().0 ^ self.flips().0)
     }
 
@@ -85,7 +85,7 @@ impl<'e> PageWrite<'e> {
         }
     }
 
-    fn target(&self) -> PageSlices<'e> {
+    pub fn target(&self) -> PageSlices<'e> {
         PageSlices { page: self.page, region: self.region, slices: self.slices }
     }
 }
@@ -131,6 +131,8 @@ impl Engine {
         }
         let pages = self.assemble_pages(segments)?;
         let extents = self.reserve_redo(lane, &pages, new_len)?;
+        let written = pages.iter().map(|page| (page.page, page.slices));
+        let has_kept = self.keeps_at_stores() && self.keep(lane, written)?;
         // Stores, step 1.
         for page in &pages {
             self.store_slices(lane, page, page.flips());
@@ -143,12 +145,14 @@ impl Engine {
         let has_flips = pages.iter().any(|page| page.flips() != Slices::NONE);
         if has_cleared && !planted!(RedoNoDrainAfterClear)
             || has_flips && !planted!(RedoNoDrainAfterCopies)
+            || has_kept && !planted!(RedoNoDrainAfterKeeps)
         {
             // Orders the copies and the invalidated headers before the record. The record's
             // checksum does not cover the copies. And recovery may store the record's bytes over a
             // slot that the lane's newest flip record names, and then lose power. If the medium
             // still has that flip record as active, the next recovery finds its data incomplete. It
-            // would then use older records about the same page.
+            // would then use older records about the same page. Also orders what was kept for
+            // snapshots before the record: recovery repeats the stores of a record.
             self.drain(lane);
         }
         // Step 3.
@@ -267,7 +271,7 @@ impl Engine {
 
     /// Stores slices of a page: those that flip into their free slots, the others into their valid
     /// ones.
-    fn store_slices(&self, lane: &InUse<'_>, page: &PageWrite<'_>, slices: Slices) {
+    pub(super) fn store_slices(&self, lane: &InUse<'_>, page: &PageWrite<'_>, slices: Slices) {
         let slots = page.slots();
         let is_one = |(_, n): &(usize, usize)| slices.0 >> n & 1 == 1;
         let mut places = bits(page.slices.0).enumerate().filter(is_one).peekable();
@@ -284,7 +288,7 @@ impl Engine {
 
     /// Stores the slice word of a page of which slices flip. The cached copy changes here too: the
     /// words are closed, and the operation is committed.
-    fn store_new_word(&self, lane: &InUse<'_>, page: &PageWrite<'_>) {
+    pub(super) fn store_new_word(&self, lane: &InUse<'_>, page: &PageWrite<'_>) {
         if page.flips() != Slices::NONE {
             let word = page.new_word();
             self.reflection.store_word_through(layout::slice_word(page.page), word);

@@ -99,7 +99,7 @@ impl Engine {
             let result = {
                 // The cut has one length, and no thread finishes a truncation meanwhile.
                 let _no_resizing = self.resizing.read();
-                self.make_durable_point(&lane, durable)
+                self.make_durable_point(&lane, durable, None)
             };
             drop(lane);
             #[cfg(feature = "tracing")]

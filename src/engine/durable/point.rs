@@ -13,8 +13,9 @@ use crate::format::journal::{Change, Head, push_change, record_len};
 use crate::format::layout;
 use crate::lock::{LockGuard, LockGuards, lock_pages};
 use crate::mutant::{planted, unless};
-use crate::pair::gates::Gate;
+use crate::pair::gates::{ClosedGate, Gate};
 use crate::pair::log::lane::Lane;
+use crate::pair::log::lanes::InUse;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
 use crate::primitive::Ordering;
@@ -75,19 +76,25 @@ impl Drop for PoisonOnUnwind<'_> {
 
 impl Engine {
     /// Makes a durable point for a caller that holds `resizing` for writing. No other thread can
-    /// make one then.
+    /// make one then. `gate` is the gate of cuts, if the caller has closed it.
     pub(in crate::engine) fn durable_point_while_resizing(
         &self,
-        lane: &Lane,
+        lane: &InUse<'_>,
         durable: &Durable,
+        gate: Option<&ClosedGate<'_>>,
     ) -> Result<()> {
-        self.make_durable_point(lane, durable)
+        self.make_durable_point(lane, durable, gate)
     }
 
     /// Makes a durable point of the state at the cut that it takes.
-    pub(super) fn make_durable_point(&self, lane: &Lane, durable: &Durable) -> Result<()> {
+    pub(super) fn make_durable_point(
+        &self,
+        lane: &InUse<'_>,
+        durable: &Durable,
+        gate: Option<&ClosedGate<'_>>,
+    ) -> Result<()> {
         self.check_usable()?;
-        let mut cut = self.take_cut(durable);
+        let mut cut = self.take_cut(durable, gate);
         let result = self.write_point(&cut, lane, durable);
         if result.is_ok() {
             durable.point_is_made();
@@ -96,7 +103,7 @@ impl Engine {
         result
     }
 
-    fn write_point(&self, cut: &Cut<'_>, lane: &Lane, durable: &Durable) -> Result<()> {
+    fn write_point(&self, cut: &Cut<'_>, lane: &InUse<'_>, durable: &Durable) -> Result<()> {
         // The last point is this one. A flush that is due comes before the next record.
         if cut.pages.is_empty()
             && cut.len == durable.len.load(Ordering::Relaxed)
@@ -104,7 +111,8 @@ impl Engine {
         {
             return Ok(());
         }
-        let way = self.plan_point(lane, durable, cut).inspect_err(|_| {
+        let kept = self.keep_cut(lane, cut);
+        let way = kept.and_then(|()| self.plan_point(lane, durable, cut)).inspect_err(|_| {
             // Nothing has happened: the next point includes these pages.
             cut.pages.iter().for_each(|page| self.note_changed(page.page));
         })?;
@@ -124,10 +132,15 @@ impl Engine {
     }
 
     /// Takes the cut: step 1.
-    pub(super) fn take_cut<'e>(&'e self, durable: &Durable) -> Cut<'e> {
+    pub(super) fn take_cut<'e>(
+        &'e self,
+        durable: &Durable,
+        closed: Option<&ClosedGate<'_>>,
+    ) -> Cut<'e> {
         // No operation is half way. So the pages that have changed are known, and what they hold is
         // one state.
-        let gate = (!planted!(CutGateOpen)).then(|| self.lanes.close(Gate::Cut));
+        let is_open = closed.is_none() && !planted!(CutGateOpen);
+        let gate = is_open.then(|| self.lanes.close(Gate::Cut));
         let mut cut = Cut {
             pages: Vec::new(),
             unfinished: PoisonOnUnwind { engine: self, is_over: false },
@@ -152,6 +165,15 @@ impl Engine {
         cut.held.iter().for_each(LockGuard::mark_stable);
         drop(gate);
         cut
+    }
+
+    /// Keeps what snapshots read from the slots that the point gives up: those of slices that have
+    /// changed since the last point.
+    fn keep_cut(&self, lane: &InUse<'_>, cut: &Cut<'_>) -> Result<()> {
+        if self.epochs.is_on() {
+            self.keep(lane, cut.pages.iter().map(|page| (page.page, page.changed)))?;
+        }
+        Ok(())
     }
 
     /// Decides whether the record of step 2 goes to the journal alone, and makes room for it.
@@ -196,6 +218,8 @@ impl Engine {
             self.sync_both(durable)?;
             durable.must_flush.store(false, Ordering::Release);
         }
+        // Before the record, by which the slots that were kept are free.
+        self.sync_keeps()?;
         let len =
             if planted!(RecordOfOldLength) { durable.len.load(Ordering::Relaxed) } else { cut.len };
         let is_base = !way.by_journal && !planted!(FlushNotBase);

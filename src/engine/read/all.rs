@@ -9,11 +9,10 @@
 //! May import `deploy`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::engine::{Engine, plan};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lock::LockGuard;
 use crate::mutant::planted;
-use crate::units::{REGION, RegionIndex};
-use std::ops::Range;
+use crate::units::REGION;
 
 impl Engine {
     /// Passes all bytes of one state to `take`, in ascending pieces of at most a region. Bytes that
@@ -53,26 +52,5 @@ impl Engine {
             }
             return Ok(len);
         }
-    }
-
-    /// Loads every region that may hold a byte other than zero.
-    fn load_regions_with_bytes(&self, range: Range<u64>) -> Result<()> {
-        self.load_nonzero_regions(range.clone())?;
-        let lane = self.lane();
-        let mut at = range.start;
-        while at < range.end {
-            let data = self
-                .home
-                .next_data(at)
-                .map_err(|e| Error::io_at("look for data", self.home.path(), at, e))?;
-            let Some(data) = data.filter(|data| *data < range.end) else { break };
-            let region = RegionIndex::of(data);
-            {
-                let _pinned = lane.pin();
-                self.region(region)?;
-            }
-            at = region.start() + REGION as u64;
-        }
-        Ok(())
     }
 }

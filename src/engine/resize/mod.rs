@@ -23,6 +23,7 @@ use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
 use crate::pair::gates::{ClosedGate, Gate};
 use crate::pair::log::lane::Lane;
+use crate::pair::log::lanes::InUse;
 use crate::pair::region::RegionState;
 use crate::primitive::{AtomicBool, Ordering, fence};
 use crate::units::{CHUNK, ChunkIndex, PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SUPERCHUNK};
@@ -148,11 +149,13 @@ impl Engine {
     }
 
     /// Ends a shrink to `new` bytes, which is committed. The caller has given its locks back.
+    /// `cuts` is the gate of cuts, if the caller has closed it.
     pub(in crate::engine) fn finish_shrink(
         &self,
-        lane: &Lane,
+        lane: &InUse<'_>,
         new: u64,
         shrinking: Shrinking<'_>,
+        cuts: Option<&ClosedGate<'_>>,
     ) -> Result<()> {
         // Operations may go on past the gate: they find the new length.
         let Shrinking { _gate: gate, _cutting: cutting, .. } = shrinking;
@@ -163,7 +166,7 @@ impl Engine {
             // must not be cleaned up.
             unless!(
                 ShrinkNoPoint,
-                self.durable_point_while_resizing(lane, durable)
+                self.durable_point_while_resizing(lane, durable, cuts)
                     .inspect_err(|error| self.poison(error))?
             );
         }

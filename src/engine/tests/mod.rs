@@ -18,6 +18,7 @@ mod read_page;
 mod read_range;
 mod read_set;
 mod read_vs_truncate;
+mod snapshots;
 mod space;
 mod stamps;
 mod write_page;

@@ -121,6 +121,7 @@ impl Engine {
         let is_as_expected = region.side(place, offset as usize % PAGE / SLICE) == expected
             && ends_at <= self.len()
             && region.has_no_observers(place)
+            && !self.epochs.is_on()
             && self.is_backed(page.region(), region, expected)
             && !planted!(StoreToFreeSlot);
         if !is_as_expected {
@@ -150,7 +151,9 @@ impl Engine {
         segment: &Segment<'_>,
     ) -> bool {
         let is_within = segment.end() <= self.len() || planted!(LengthNotCheckedAgain);
-        if !is_within || !self.store_direct(lane, region, segment, || ()) {
+        // Snapshots may need the old bytes. The general way keeps them, inside the gate of cuts.
+        let is_free = !self.epochs.is_on() || planted!(DirectStoreKeepsNothing);
+        if !is_within || !is_free || !self.store_direct(lane, region, segment, || ()) {
             held.give_back_unchanged();
             return false;
         }

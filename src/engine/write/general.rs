@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};
 use crate::engine::io::prefetch::PREFETCHED_SEGMENTS;
 use crate::engine::plan::{self, Segment};
+use crate::engine::write::Committed;
 use crate::error::{Error, Result};
 use crate::mutant::planted;
 use crate::pair::gates::Gate;
@@ -166,10 +167,15 @@ impl Engine {
                 may_wait = self.wait_for_point();
                 continue;
             }
-            return match in_page {
-                true => self.commit_in_page(&lane, page, segments, read_set),
-                false => self.commit_over_pages(&lane, segments, read_set),
+            let gate = inside.as_ref();
+            let committed = match in_page {
+                true => self.commit_in_page(&lane, page, segments, read_set, gate)?,
+                false => self.commit_over_pages(&lane, segments, read_set, gate)?,
             };
+            match committed {
+                Committed::Yes => return Ok(()),
+                Committed::BeginAnew => {}
+            }
         }
     }
 }

@@ -214,9 +214,11 @@ impl Engine {
             }
             cmp::Ordering::Less => {
                 let shrinking = self.prepare_shrink(&lane, new)?;
+                // Before the commit point: recovery cleans up without a look at snapshots.
+                self.keep_past(&lane, new)?;
                 self.commit_resize(&lane, op, &Way::Shorter(shrinking.boundary))?;
                 own_changes::note_length(self.number(), closure, Some(new));
-                self.finish_shrink(&lane, new, shrinking)
+                self.finish_shrink(&lane, new, shrinking, None)
             }
         }
     }

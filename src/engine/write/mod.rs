@@ -26,6 +26,15 @@ use crate::error::Result;
 use crate::platform::{Persistence, Platform};
 use crate::units::PAGE;
 
+/// How an attempt to commit has ended, without an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::engine) enum Committed {
+    Yes,
+    /// Nothing was stored. The file has got its first snapshot since the operation began, and the
+    /// operation has not entered the gate of cuts.
+    BeginAnew,
+}
+
 /// The properties of a file that choose the way of a write.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Mode {

@@ -17,15 +17,18 @@ use crate::engine::Engine;
 use crate::engine::commit::logged_flip::{COMPLETED_AT_MOST, DraftRecord};
 use crate::engine::commit::publish;
 use crate::engine::plan::{Segment, WordUpdate};
+use crate::engine::write::Committed;
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::lock::{LockGuard, lock_page};
 use crate::mutant::{planted, unless};
+use crate::pair::gates::GateGuard;
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::PageSlices;
 use crate::pair::read_set::ReadSet;
 use crate::pair::stats::Counter;
 use crate::units::{PAGE, PageIndex};
+use std::iter;
 
 /// How a flip within one page commits.
 enum Commit<'d> {
@@ -62,6 +65,7 @@ impl Engine {
             return false;
         }
         let own = if is_logged { lane.bit() } else { 0 };
+        let inside = self.enter_cut(&lane);
         let target = PageSlices { page, region, slices: Slices::of_bytes(start, end) };
         // Taking the lock waits for the drain of the previous operation. The draft is computed
         // during that wait, and validated under the lock.
@@ -73,6 +77,8 @@ impl Engine {
             draft.valid == region.validity(place) || planted!(DraftNotValidated)
         };
         let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
+            && !self.is_outside(inside.as_ref())
+            && (inside.is_none() || self.owes_nothing(&target))
             && self.is_ready(page.region(), region, 1 << place, target.slices, own, true)
             && draft.as_ref().is_none_or(is_still_right);
         if !is_usual {
@@ -95,7 +101,8 @@ impl Engine {
         page: PageIndex,
         segments: &[Segment<'_>],
         read_set: &ReadSet,
-    ) -> Result<()> {
+        inside: Option<&GateGuard<'_>>,
+    ) -> Result<Committed> {
         let region = match self.state.loaded(page.region()) {
             Some(region) => region,
             None => {
@@ -107,6 +114,9 @@ impl Engine {
         let place = page.in_region();
         let held = lock_page(&region.lock, &region.pages[place].lock);
         self.clear_stamp(page.region(), region, 1 << place);
+        if self.is_outside(inside) {
+            return Ok(Committed::BeginAnew);
+        }
         unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
         if !read_set.is_empty() {
             self.check_read_set(read_set, std::slice::from_ref(&held), |other| other == page)?;
@@ -116,27 +126,49 @@ impl Engine {
         let slices = slices_of(page, segments);
         let claimed = region.claimed_slices(place);
         if slices.without(claimed) != slices && !planted!(PageFlipsClaimed) {
-            return self.commit_redo(lane, segments, None, std::slice::from_ref(&held));
+            self.commit_redo(lane, segments, None, std::slice::from_ref(&held))?;
+            return Ok(Committed::Yes);
         }
+        let keep = || match self.keeps_at_stores() {
+            true => self.keep(lane, iter::once((page, slices))),
+            false => Ok(false),
+        };
         if let [segment] = segments
-            && self.store_direct(lane, region, segment, || unless!(StoreNotClosed, held.close()))
+            && self.direct.takes(segment.offset, segment.data.len())
         {
-            return Ok(());
+            if keep()? {
+                // Orders the kept bytes before the store that goes over them.
+                self.drain(lane);
+            }
+            if self.store_direct(lane, region, segment, || unless!(StoreNotClosed, held.close())) {
+                return Ok(Committed::Yes);
+            }
         }
         let target = PageSlices { page, region, slices };
         self.ensure_free_slots(lane, page, slices, valid, true)?;
         self.note_changed(page);
-        let commit =
-            if self.can_log_flip(lane, segments, slices) && !self.is_named(&target, lane.bit()) {
-                unless!(LoggedFlipLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
-                Commit::Logged(None)
-            } else {
-                if region.lanes(place) != 0 && !planted!(FlipNoClear) {
-                    self.invalidate_records(lane, std::iter::once(target));
-                }
-                Commit::Unlogged
-            };
-        self.flip_in_page::<false>(lane, &target, held, segments, &commit)
+        // The only drain of a logged flip commits it, and the keeps have to be durable before.
+        let has_kept = keep()? && !planted!(LoggedFlipKeeps);
+        let can_log = !has_kept && self.can_log_flip(lane, segments, slices);
+        let commit = if can_log && !self.is_named(&target, lane.bit()) {
+            unless!(LoggedFlipLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
+            Commit::Logged(None)
+        } else {
+            if region.lanes(place) != 0 && !planted!(FlipNoClear) {
+                self.invalidate_records(lane, std::iter::once(target));
+            }
+            Commit::Unlogged
+        };
+        self.flip_in_page::<false>(lane, &target, held, segments, &commit)?;
+        Ok(Committed::Yes)
+    }
+
+    /// Returns `true` if no live snapshot reads the target's slices from their slots, so that
+    /// nothing has to be kept.
+    #[inline]
+    fn owes_nothing(&self, target: &PageSlices<'_>) -> bool {
+        let (index, place) = (target.page.region(), target.page.in_region());
+        self.owed_slices((index, target.region), place, target.slices).is_empty()
     }
 
     /// Makes the target's slices valid with the bytes of `segments`, all of them in its page.

@@ -9,11 +9,13 @@ use crate::bitmap::{self, Slices};
 use crate::engine::Engine;
 use crate::engine::commit::{self, publish};
 use crate::engine::plan::{self, Plans, RegionPlan, Segment, WordUpdate, WordUpdates};
+use crate::engine::write::Committed;
 use crate::error::Result;
 use crate::format::entry::{UNDO_INLINE, WordId};
 use crate::format::layout;
 use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
+use crate::pair::gates::GateGuard;
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::log_area::Extents;
@@ -28,7 +30,8 @@ impl Engine {
         lane: &InUse<'_>,
         segments: &[Segment<'_>],
         read_set: &ReadSet,
-    ) -> Result<()> {
+        inside: Option<&GateGuard<'_>>,
+    ) -> Result<Committed> {
         let mut plans = Plans::new();
         {
             let _pinned = lane.pin();
@@ -38,10 +41,14 @@ impl Engine {
         self.prefetch_states(&plans);
         let held = plan::lock_all(&plans);
         self.clear_stamps(&plans);
+        if self.is_outside(inside) {
+            return Ok(Committed::BeginAnew);
+        }
         unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
         self.check_read_set(read_set, &held, |page| is_locked(&plans, page))?;
         if self.needs_redo(&plans, segments) && !planted!(PagesFlipClaimed) {
-            return self.commit_redo(lane, segments, None, &held);
+            self.commit_redo(lane, segments, None, &held)?;
+            return Ok(Committed::Yes);
         }
         let shared_word = match &plans[..] {
             [plan] if plan.may_update_by_shared_word() => self.take_word(plan, || {
@@ -80,7 +87,7 @@ impl Engine {
         // Keep the word until it is drained and its cached copy changed: the next holder starts
         // from that.
         drop(shared_word);
-        Ok(())
+        Ok(Committed::Yes)
     }
 
     /// Returns `true` if the copy can start at once: everything stored to is allocated, and no
@@ -107,7 +114,15 @@ impl Engine {
             || planted!(WordsNotCounted);
         // Where cuts are taken, changed pages have to be recorded first.
         let notes_nothing = !self.keeps_cuts || planted!(CopyNotNoted);
-        fits && notes_nothing && lane.is_allocated() && plans.iter().all(is_ready)
+        let keeps_nothing =
+            !self.keeps_at_stores() || plans.iter().all(|plan| self.owe_nothing(plan));
+        fits && notes_nothing && keeps_nothing && lane.is_allocated() && plans.iter().all(is_ready)
+    }
+
+    /// Returns `true` if no live snapshot reads a slice of the plan's pages from its slot.
+    fn owe_nothing(&self, plan: &RegionPlan<'_>) -> bool {
+        let region = (plan.index, plan.state);
+        plan.pages().all(|n| self.owed_slices(region, n, Slices::ALL).is_empty())
     }
 
     /// Prepares for the copy and the commit: allocates space, and invalidates active records about
@@ -138,7 +153,10 @@ impl Engine {
         if self.keeps_cuts {
             commit::updated_pages(moves).for_each(|(page, _)| self.note_changed(page));
         }
-        // The first stores.
+        // The first stores. The first drain of the commit orders the keeps before its words.
+        if self.keeps_at_stores() {
+            self.keep(lane, commit::updated_pages(moves))?;
+        }
         if plans.iter().any(|plan| plan.state.named_pages() & plan.touched != 0) {
             let targets = commit::updated_pages(moves).filter_map(|(page, slices)| {
                 let region = self.state.loaded(page.region())?;

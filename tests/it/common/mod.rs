@@ -91,7 +91,8 @@ pub fn reflections_in(folder: &Path) -> Vec<PathBuf> {
         .filter(|path| {
             path.file_name().is_some_and(|n| {
                 let name = n.to_string_lossy();
-                name.starts_with(REFLECTION_PREFIX) && !name.ends_with(".journal")
+                let is_beside = [".journal", ".snapshots"].iter().any(|end| name.ends_with(end));
+                name.starts_with(REFLECTION_PREFIX) && !is_beside
             })
         })
         .collect();

@@ -64,6 +64,8 @@ pub enum Role {
     Reflection,
     /// The journal.
     Journal,
+    /// The snapshot store.
+    Snapshots,
     /// A folder of the pair.
     Folder,
     /// Another file in a folder of the pair.
@@ -129,6 +131,7 @@ pub fn called(what: &What, place: &Place) -> Option<Called> {
             FileId::Home => Role::Home,
             FileId::Reflection => Role::Reflection,
             FileId::Journal => Role::Journal,
+            FileId::Snapshots => Role::Snapshots,
         };
         Some(Called { call, role: Some(role), offset, begin: offset, moved: 0 })
     };

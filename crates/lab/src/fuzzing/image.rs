@@ -153,7 +153,8 @@ impl Image {
 /// `lab images` tests what a power loss leaves of that.
 #[derive(Clone)]
 pub struct Player {
-    files: [Contents; 3],
+    /// Home file, reflection file, journal and snapshot store.
+    files: [Contents; 4],
     is_named: bool,
     has_journal: bool,
     mark: Marked,
@@ -185,6 +186,7 @@ impl Player {
                 image.home.clone(),
                 image.reflection.clone().unwrap_or_default(),
                 image.journal.clone().unwrap_or_default(),
+                Contents::default(),
             ],
             is_named: image.reflection.is_some(),
             has_journal: image.journal.is_some(),
@@ -199,7 +201,7 @@ impl Player {
     /// Returns the image that a crash leaves now. The caller provides the value of the attribute of
     /// a pair in use.
     pub fn image(&self, mark: &Option<Vec<u8>>) -> Image {
-        let [home, reflection, journal] = &self.files;
+        let [home, reflection, journal, _] = &self.files;
         Image {
             home: home.clone(),
             reflection: self.is_named.then(|| reflection.clone()),
@@ -266,6 +268,7 @@ impl Player {
                 self.has_journal = true;
                 &mut self.files[2]
             }
+            FileId::Snapshots => &mut self.files[3],
         }
     }
 }

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`entry_decode`] | target: the decoders of log data |
 //! | [`journal_decode`] | target: the decoder of the journal |
+//! | [`snapshots_decode`] | target: the decoders of the snapshot store |
 //! | [`open_bytes`] | target: opening any bytes |
 //! | [`open_mutated`] | target: opening changed crash images with correct checksums |
 //! | [`mismatch`] | target: opening two files that do not belong together |
@@ -37,6 +38,7 @@ pub mod operations;
 pub mod patch;
 pub mod points;
 pub mod reading;
+pub mod snapshots_decode;
 pub mod structures;
 pub mod sums;
 pub mod templates;
@@ -45,9 +47,10 @@ pub mod templates;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their folders in `fuzz/corpus/`.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("entry_decode", entry_decode::run),
     ("journal_decode", journal_decode::run),
+    ("snapshots_decode", snapshots_decode::run),
     ("open_bytes", open_bytes::run),
     ("open_mutated", open_mutated::run),
     ("mismatch", mismatch::run),

@@ -43,7 +43,7 @@ pub(super) enum Fate {
     Equivalent(&'static str),
 }
 
-const fn test(place: &'static str, filter: &'static str) -> Killer {
+pub(super) const fn test(place: &'static str, filter: &'static str) -> Killer {
     Killer::Test(place, filter, &[])
 }
 
@@ -567,6 +567,8 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         SpillSumNotChecked => by(test("atomic_mmap", "undo_entries_come_back")),
         SuperblockSumNotChecked => by(test("atomic_mmap", "superblock::tests::every_flipped_bit")),
         OlderSuperblockCounts => by(test("atomic_mmap", "the_newer_whole_copy_counts")),
+        // The bugs in snapshots.
+        other => by(super::snapshots::killer(other)),
     }
 }
 

@@ -13,6 +13,7 @@
 //! `--tenth K` plants the bugs of one tenth, and those that are cheap to plant (`is_cheap`).
 
 mod killers;
+mod snapshots;
 
 use crate::part::{Outcome, Settings};
 use crate::progress::Progress;

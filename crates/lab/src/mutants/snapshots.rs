@@ -1,0 +1,64 @@
+//! The rest of the table of killers: the bugs in snapshots.
+//!
+//! Invariant: each bug in the crate's `src/mutant/snapshot_bugs.rs` has a row here.
+
+use super::killers::{Killer, test};
+use atomic_mmap::testing::mutants::Mutant;
+
+/// Returns the test that notices a bug in snapshots.
+pub(super) fn killer(mutant: Mutant) -> Killer {
+    use Mutant::*;
+    match mutant {
+        TableUnchecked | OlderTableCounts | HighestForgotten => {
+            test("atomic_mmap", "format::snapshots::table::tests")
+        }
+        SegmentSeedOld | RecordUnchecked | KeptBytesUnchecked => {
+            test("atomic_mmap", "format::snapshots::segment::tests")
+        }
+        TableOverNewest
+        | FoundUnchecked
+        | FoundRecordsNotFlushed
+        | OpeningNumberKept
+        | CollectForgetsNeeded
+        | FreedBeforeSettled
+        | FreedBeforeReadersLeft => test("atomic_mmap", "pair::snapshots::tests"),
+        OldStoreTaken => test("snapshots", "life::a_store_of_another_time"),
+        UnfinishedStoreStays => {
+            test("snapshots", "life::a_death_at_each_step_of_the_first_snapshot")
+        }
+        DeadSessionKeepsNothing => test("snapshots", "life::a_crashed_session_takes_nothing"),
+        SpatialDropsSnapshots | EmptyStoreStays => {
+            test("snapshots", "life::snapshots_survive_both_closes")
+        }
+        StoreNotSynced | StoreFolderNotSynced => {
+            test("snapshots", "steps::a_store_is_durable_before_it_has_its_name")
+        }
+        FoundStoreNotDurable | BegunStoreNotDurable => {
+            test("snapshots", "steps::a_found_store_is_durable")
+        }
+        DeadKeepsNotDurable => test("snapshots", "steps::what_recovery_keeps_is_durable"),
+        EmptyStoreRemovalNotSynced => {
+            test("snapshots", "steps::the_removal_of_an_empty_store_is_durable")
+        }
+        NothingKept | ShrinkKeepsNothing => {
+            test("snapshots", "power::snapshots_survive_beside_views")
+        }
+        KeepsNotSynced => test("snapshots", "steps::what_a_point_keeps_is_durable"),
+        LoggedFlipKeeps => test("snapshots", "power::snapshots_survive_beside_writes"),
+        DirectStoreKeepsNothing | SealWithoutPoint => {
+            test("snapshots", "life::a_crashed_session_takes_nothing")
+        }
+        RedoNoDrainAfterKeeps => test("snapshots", "power::snapshots_survive_beside_views"),
+        RestoreNoDrainBeforeWords
+        | RestoreNoDrainAfterWords
+        | RollbackNotSaid
+        | RollbackNotFinished
+        | TableNotDurable => test("snapshots", "power::a_rollback_is_whole_or_absent"),
+        DropUnderReader => test("snapshots", "model::a_snapshot_that_is_read_is_not_dropped"),
+        SnapshotReadsPresent => test("snapshots", "model::snapshots_hold_what_was_sealed"),
+        SealGateOpen | SwitchNoWait | SwitchNotSeenUnderLock | SnapshotReadUnlocked => {
+            test("atomic_mmap", "engine::tests::snapshots")
+        }
+        other => panic!("{} has no killer", other.name()),
+    }
+}

@@ -1,0 +1,248 @@
+//! Snapshots: sealing, listing, reading and dropping them, and going back.
+//!
+//! A thin layer over the engine's snapshots. May import `file`, `value`, the engine, the format and
+//! the errors.
+
+use crate::api::file::AtomicMappedFile;
+use crate::api::value::{Readable, load};
+use crate::config::snapshots::Retention;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::format::snapshots::table::{Entry, Flags};
+use crate::pair::epochs::Sealed;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The facts about a snapshot: [`AtomicMappedFile::snapshots`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SnapshotInfo {
+    /// Its number. Numbers grow by one, and none is given twice.
+    pub number: u64,
+    /// Its name.
+    pub name: String,
+    /// When it was sealed, by the system's clock.
+    pub created: SystemTime,
+    /// The file's length in it, in bytes.
+    pub len: u64,
+    /// `true` if the file has taken it by itself: [`Options::auto_snapshots`].
+    ///
+    /// [`Options::auto_snapshots`]: crate::Options::auto_snapshots
+    pub is_automatic: bool,
+    /// `true` if it was the present before a rollback: [`AtomicMappedFile::roll_back`].
+    pub is_undo: bool,
+    /// Bytes of the file's companion that only this snapshot needs. Dropping it gives them back.
+    pub held: u64,
+}
+
+impl SnapshotInfo {
+    fn new(entry: Entry, held: u64) -> Self {
+        SnapshotInfo {
+            number: entry.number,
+            created: UNIX_EPOCH + Duration::from_nanos(entry.nanos),
+            len: entry.len,
+            is_automatic: entry.flags.has(Flags::AUTOMATIC),
+            is_undo: entry.flags.has(Flags::UNDO),
+            held,
+            name: entry.name,
+        }
+    }
+}
+
+impl AtomicMappedFile {
+    /// Seals the present state of the whole file under a name, and returns what is known of it.
+    ///
+    /// This takes microseconds whatever the file's size, since nothing is copied. The first later
+    /// write to a slice of 64 bytes keeps the old bytes, in the companion `.snapshots` of the file.
+    /// The snapshot stays until it is [dropped](Self::drop_snapshot). It survives what the last
+    /// completed write [survives](Self::survives), and each close. Where
+    /// [durable points](crate::Durability) are kept, a snapshot is one, and takes as long as
+    /// [`sync`](Self::sync).
+    ///
+    /// A name has 1 to 64 bytes. No other snapshot of the file may have it.
+    ///
+    /// A file with snapshots keeps its companions also after [`CloseMode::Spatial`]. Its bytes are
+    /// then complete in the file itself, but another program that writes to it makes the next open
+    /// fail, as after [`CloseMode::Fast`].
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("x"), 1 << 20)?;
+    /// f.write_at(b"first", 0)?;
+    /// f.snapshot("before")?;
+    /// f.write_at(b"other", 0)?;
+    /// let before = f.open_snapshot("before")?;
+    /// let mut bytes = [0; 5];
+    /// before.read_at(&mut bytes, 0)?;
+    /// assert_eq!(&bytes, b"first");
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Snapshot`] if the name is taken or is no name, or the file has 1,000 snapshots.
+    /// [`Error::NoSpace`], [`Error::Io`] if the companion cannot be made. The errors of
+    /// [`sync`](Self::sync) where durable points are kept.
+    ///
+    /// [`CloseMode::Spatial`]: crate::CloseMode::Spatial
+    /// [`CloseMode::Fast`]: crate::CloseMode::Fast
+    /// [`Error::Snapshot`]: crate::Error::Snapshot
+    /// [`Error::NoSpace`]: crate::Error::NoSpace
+    /// [`Error::Io`]: crate::Error::Io
+    pub fn snapshot(&self, name: &str) -> Result<SnapshotInfo> {
+        let entry = self.engine().seal(name, Flags::default())?;
+        // Nothing has changed since.
+        Ok(SnapshotInfo::new(entry, 0))
+    }
+
+    /// Returns what is known of all snapshots of the file, the oldest first.
+    pub fn snapshots(&self) -> Vec<SnapshotInfo> {
+        let engine = self.engine();
+        let info = |entry: Entry| {
+            let held = engine.held_by(entry.number);
+            SnapshotInfo::new(entry, held)
+        };
+        engine.live_snapshots().into_iter().map(info).collect()
+    }
+
+    /// Opens a snapshot for reading. It reads while other threads write, and is not dropped
+    /// meanwhile. It is a further handle to the open file, as [`try_clone`](Self::try_clone)
+    /// returns.
+    ///
+    /// # Errors
+    /// [`Error::Snapshot`](crate::Error::Snapshot) if there is no snapshot of this name.
+    pub fn open_snapshot(&self, name: &str) -> Result<Snapshot> {
+        let file = self.try_clone()?;
+        let entry = self.engine().begin_reading(name)?;
+        let of = Sealed { number: entry.number, len: entry.len };
+        Ok(Snapshot { file, of, name: entry.name })
+    }
+
+    /// Drops a snapshot, and gives back the space that only it needed. The other snapshots, older
+    /// and newer ones, stay as they are. Writers go on meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Snapshot`](crate::Error::Snapshot) if there is no snapshot of this name, or if one
+    /// of its handles is open.
+    pub fn drop_snapshot(&self, name: &str) -> Result<()> {
+        self.engine().drop_snapshot(name)
+    }
+
+    /// Drops snapshots until the others meet the limits, the oldest first. Snapshots that handles
+    /// read stay. Returns how many were dropped.
+    ///
+    /// # Errors
+    /// Those of [`drop_snapshot`](Self::drop_snapshot). Some may have been dropped.
+    pub fn retain_snapshots(&self, keep: Retention) -> Result<u64> {
+        self.engine().retain(keep, |_| true)
+    }
+
+    /// Gives the file the bytes and the length of a snapshot, as one operation: readers and writers
+    /// see all of it or nothing, and so does a crash. If it is cut off, the next open finishes it.
+    ///
+    /// With `undo`, the present is sealed first under that name. Going back to it takes the
+    /// rollback back. The snapshot itself stays.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("x"), 8)?;
+    /// f.store(0, &1_u64)?;
+    /// f.snapshot("one")?;
+    /// f.store(0, &2_u64)?;
+    /// f.roll_back("one", Some("two"))?;
+    /// assert_eq!(f.load::<u64>(0)?, 1);
+    /// f.roll_back("two", None)?;
+    /// assert_eq!(f.load::<u64>(0)?, 2);
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Snapshot`] if there is no snapshot of this name, or `undo` is taken. Those of
+    /// [`set_len`](Self::set_len). Once the rollback is under way, an error poisons the handle, and
+    /// the next open finishes it.
+    ///
+    /// [`Error::Snapshot`]: crate::Error::Snapshot
+    pub fn roll_back(&self, name: &str, undo: Option<&str>) -> Result<()> {
+        self.engine().roll_back(name, undo)
+    }
+}
+
+/// A snapshot that is open for reading: [`AtomicMappedFile::open_snapshot`].
+pub struct Snapshot {
+    file: AtomicMappedFile,
+    of: Sealed,
+    name: String,
+}
+
+impl Snapshot {
+    /// Returns the snapshot's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the snapshot's number.
+    pub fn number(&self) -> u64 {
+        self.of.number
+    }
+
+    /// Returns the file's length in the snapshot, in bytes.
+    pub fn len(&self) -> u64 {
+        self.of.len
+    }
+
+    /// Returns `true` if the file had no byte.
+    pub fn is_empty(&self) -> bool {
+        self.of.len == 0
+    }
+
+    /// Fills `buf` with the bytes that the snapshot has from byte `offset` on.
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`] past the snapshot's end. [`Error::Snapshot`] if kept bytes are damaged:
+    /// they are not returned. [`Error::Poisoned`], [`Error::Forked`].
+    ///
+    /// [`Error::PastEnd`]: crate::Error::PastEnd
+    /// [`Error::Snapshot`]: crate::Error::Snapshot
+    /// [`Error::Poisoned`]: crate::Error::Poisoned
+    /// [`Error::Forked`]: crate::Error::Forked
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.engine().read_snapshot(self.of, buf, offset)
+    }
+
+    /// Returns all bytes of the snapshot.
+    ///
+    /// # Errors
+    /// Those of [`read_at`](Self::read_at).
+    pub fn read_vec(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.engine().reserve(&mut bytes, self.of.len)?;
+        bytes.resize(self.of.len as usize, 0);
+        self.read_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    /// Returns the value at byte `offset`, which may have any alignment.
+    ///
+    /// # Errors
+    /// Those of [`read_at`](Self::read_at). [`Error::InvalidValue`](crate::Error::InvalidValue) if
+    /// the bytes are no valid value of `T`.
+    pub fn load<T: Readable>(&self, offset: u64) -> Result<T> {
+        load(&self.file, offset, |bytes| self.read_at(bytes, offset))
+    }
+
+    fn engine(&self) -> &Engine {
+        self.file.engine()
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.engine().epochs.end_reading(self.of.number);
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Sealed { number, len } = self.of;
+        let mut all = f.debug_struct("Snapshot");
+        all.field("name", &self.name).field("number", &number).field("len", &len).finish()
+    }
+}

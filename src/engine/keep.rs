@@ -1,0 +1,226 @@
+//! Keeps slices for snapshots, before a later version goes over them.
+//!
+//! A snapshot reads a slice from the oldest keep record that has it, and otherwise from the slice's
+//! *settled* slot. Where durable points are kept, that is the slot of the last durable point. Else
+//! it is the valid slot. So before a slice gets another settled version, its bytes are appended to
+//! the store of snapshots: once for each slice and snapshot. Each caller says when its keep record
+//! is durable, and must have it so before the old version can be gone:
+//!
+//! | caller | the keep is durable before |
+//! |---|---|
+//! | flip, undo record | the first word, by the first drain |
+//! | redo | the redo record, by the drain of step 2 |
+//! | direct store | the store, by a drain of its own, which costs nothing there |
+//! | shrink | the new length, by a drain of its own |
+//! | durable point | the record of the point, by a sync of the store |
+//!
+//! A keep record is a fact, and stays true whatever becomes of the operation. Rules:
+//! `docs/model/snapshots_dax.py` and `docs/model/snapshots_page_cache.py`.
+//!
+//! May import `io`, `plan`, `pair`, and what lies below them.
+
+use crate::bitmap::{Slices, Validity, bits};
+use crate::engine::{Engine, plan};
+use crate::error::{Error, Result, SYNC_OF_SNAPSHOTS};
+use crate::mutant::{planted, unless};
+use crate::pair::log::lanes::InUse;
+use crate::pair::region::RegionState;
+use crate::pair::snapshots::Store;
+use crate::pair::stats::Counter;
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, REGION, RegionIndex, SLICE};
+
+/// Slices of one page that have to be kept.
+struct Owed<'e> {
+    page: PageIndex,
+    region: &'e RegionState,
+    slices: Slices,
+}
+
+impl Engine {
+    /// Returns `true` if an operation looks for slices to keep before it stores. Where durable
+    /// points are kept, the point does that instead.
+    #[inline(always)]
+    pub(in crate::engine) fn keeps_at_stores(&self) -> bool {
+        self.epochs.is_on() && !self.keeps_points
+    }
+
+    /// Returns those of the slices of page `n` of a region that a live snapshot reads from their
+    /// settled slots. Locks: the caller holds the page, and the set of live snapshots stays.
+    #[inline]
+    pub(in crate::engine) fn owed_slices(
+        &self,
+        (index, region): (RegionIndex, &RegionState),
+        n: usize,
+        slices: Slices,
+    ) -> Slices {
+        let generation = self.epochs.generation();
+        let kept = region.kept_slices(n, generation);
+        let kept = kept.unwrap_or_else(|| self.look_up_kept((index, region), n, generation));
+        slices.without(kept)
+    }
+
+    #[cold]
+    fn look_up_kept(
+        &self,
+        (index, region): (RegionIndex, &RegionState),
+        n: usize,
+        generation: u64,
+    ) -> Slices {
+        let page = index.page(n);
+        let kept = match (self.epochs.newest_reaching(page), self.snapshots.get()) {
+            (0, _) | (_, None) => Slices::ALL,
+            // Also what was kept for a later snapshot that was dropped since: an older one reads
+            // it there.
+            (epoch, Some(store)) => store.kept_since(page, epoch),
+        };
+        region.set_kept_slices(n, generation, kept);
+        kept
+    }
+
+    /// Keeps, of these slices of pages, those that a live snapshot reads from their settled slots.
+    /// Returns `true` if there were any. The caller holds the locks of the pages, and is inside the
+    /// gate of cuts, or has closed it.
+    ///
+    /// The keeps are flushed, and the caller drains. It does so even if its operation fails: from
+    /// here on no other operation keeps these slices.
+    ///
+    /// # Errors
+    /// `NoSpace`: nothing was kept.
+    #[inline(never)]
+    pub(in crate::engine) fn keep(
+        &self,
+        lane: &InUse<'_>,
+        pages: impl Iterator<Item = (PageIndex, Slices)>,
+    ) -> Result<bool> {
+        let Some(store) = self.snapshots.get() else { return Ok(false) };
+        let mut owed = Vec::new();
+        for (page, slices) in pages {
+            let index = page.region();
+            let region = self.region(index)?;
+            let slices = self.owed_slices((index, region), page.in_region(), slices);
+            if !slices.is_empty() && !planted!(NothingKept) {
+                owed.push(Owed { page, region, slices });
+            }
+        }
+        self.append_keeps(lane, store, &owed).inspect_err(|_| self.drain(lane))?;
+        Ok(!owed.is_empty())
+    }
+
+    /// Appends a record for each of `owed`, and notes the slices as kept. The caller drains, also
+    /// after an error.
+    fn append_keeps(&self, lane: &InUse<'_>, store: &Store, owed: &[Owed<'_>]) -> Result<()> {
+        if owed.is_empty() {
+            return Ok(());
+        }
+        let slices = owed.iter().map(|owed| owed.slices.count()).sum();
+        let mut appender = store.appender(lane.index(), owed.len(), slices)?;
+        let mut bytes = [0; PAGE];
+        for Owed { page, region, slices } in owed {
+            let valid = region.durable(page.in_region());
+            let bytes = self.load_slices(*page, valid, *slices, &mut bytes)?;
+            let epoch = self.epochs.newest_reaching(*page);
+            debug_assert_ne!(epoch, 0, "a snapshot reads these slices");
+            appender.keep(epoch, *page, *slices, bytes);
+            lane.stats.bump(Counter::KeptSlices, slices.count() as u64);
+            let generation = self.epochs.generation();
+            let known = region.kept_slices(page.in_region(), generation);
+            let known = known.unwrap_or(Slices::NONE);
+            region.set_kept_slices(page.in_region(), generation, known.or(*slices));
+        }
+        Ok(())
+    }
+
+    /// Loads slices of a page from the slots that `valid` names, one after the other. Returns them.
+    pub(in crate::engine) fn load_slices<'b>(
+        &self,
+        page: PageIndex,
+        valid: Validity,
+        slices: Slices,
+        bytes: &'b mut [u8; PAGE],
+    ) -> Result<&'b mut [u8]> {
+        let mut end = 0;
+        let mut rest = slices;
+        while !rest.is_empty() {
+            let side = valid.side(rest.0.trailing_zeros() as usize);
+            let Some(run) = valid.on(side, rest).runs().next() else { break };
+            rest = rest.without(Slices::range(run.start, run.end));
+            let to = &mut bytes[end..end + (run.end - run.start) * SLICE];
+            self.load_slot(side, to, page.start() + (run.start * SLICE) as u64)?;
+            end += to.len();
+        }
+        Ok(&mut bytes[..end])
+    }
+
+    /// Keeps what a shrink to `new` bytes takes from the live snapshots: every slice past the new
+    /// end, and the one that it cuts. Slices of zeroes are left out: past its end the file reads as
+    /// zeroes. The caller holds `resizing`. So no snapshot is sealed until the shrink is over.
+    ///
+    /// A writer may store past the new end until the shrink is committed. It keeps what it goes
+    /// over, and what it writes belongs to no snapshot.
+    pub(in crate::engine) fn keep_past(&self, lane: &InUse<'_>, new: u64) -> Result<()> {
+        let reach = self.len().min(self.epochs.longest());
+        let Some(store) = self.snapshots.get().filter(|_| new < reach) else { return Ok(()) };
+        if planted!(ShrinkKeepsNothing) {
+            return Ok(());
+        }
+        self.load_regions_with_bytes(new..reach)?;
+        let touched =
+            |index: &RegionIndex| (index.start() + REGION as u64) > new && index.start() < reach;
+        for (index, region) in self.state.loaded_regions().filter(|(index, _)| touched(index)) {
+            let held = plan::lock_whole_region(region);
+            // Nothing changes under the lock: readers need not wait.
+            held.mark_stable();
+            let mut owed = Vec::new();
+            for n in 0..PAGES_PER_REGION {
+                let page = index.page(n);
+                let past = slices_past(page, new);
+                let slices = self.owed_slices((index, region), n, past);
+                let slices = self.nonzero(page, region.durable(n), slices)?;
+                if !slices.is_empty() {
+                    owed.push(Owed { page, region, slices });
+                }
+            }
+            self.append_keeps(lane, store, &owed)?;
+            // Orders the keeps before the lock opens: a writer of these slices relies on them.
+            self.drain(lane);
+        }
+        Ok(())
+    }
+
+    /// Returns those of the slices that hold a byte other than zero in the slots that `valid`
+    /// names.
+    fn nonzero(&self, page: PageIndex, valid: Validity, slices: Slices) -> Result<Slices> {
+        if slices.is_empty() || page.start() >= self.len() {
+            return Ok(Slices::NONE);
+        }
+        let mut bytes = [0; PAGE];
+        let bytes = self.load_slices(page, valid, slices, &mut bytes)?;
+        let of_slices = bits(slices.0).zip(bytes.as_chunks::<SLICE>().0);
+        let nonzero = of_slices.filter(|(_, bytes)| bytes.iter().any(|byte| *byte != 0));
+        Ok(nonzero.fold(Slices::NONE, |all, (n, _)| all.or(Slices::range(n, n + 1))))
+    }
+
+    /// Makes the keeps of a durable point durable, before its record is. Does nothing if the store
+    /// has got nothing since its last sync.
+    pub(in crate::engine) fn sync_keeps(&self) -> Result<()> {
+        match self.snapshots.get() {
+            Some(store) if store.is_unsynced() => unless!(KeepsNotSynced, self.sync_store(store)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Syncs the store. A failure poisons the handle: it is unknown what the disk has.
+    pub(in crate::engine) fn sync_store(&self, store: &Store) -> Result<()> {
+        let synced = store.sync();
+        synced
+            .map_err(|e| Error::io(SYNC_OF_SNAPSHOTS, store.file().path(), e))
+            .inspect_err(|error| self.poison(error))
+    }
+}
+
+/// Returns the slices of a page that lie past `len`, with the one that it cuts.
+fn slices_past(page: PageIndex, len: u64) -> Slices {
+    let before = len.saturating_sub(page.start()).min(PAGE as u64) as usize / SLICE;
+    Slices::range(before, PAGE / SLICE)
+}

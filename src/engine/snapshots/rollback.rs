@@ -1,0 +1,203 @@
+//! Goes back to a snapshot: bytes and length, as one operation to readers, writers and crashes.
+//!
+//! The steps:
+//! 1. The present becomes a state that can be sealed, and no operation is inside the gate of cuts
+//!    until the end.
+//! 2. One write of the table says that the rollback is under way, and seals the present, if the
+//!    caller wants a way back. From here on an opening finishes the rollback (`finish_rollback`).
+//! 3. What a shorter length takes from snapshots is kept.
+//! 4. The pages that differ are locked, and readers of them wait. Their slices are stored
+//!    (`commit::restore`), then the length.
+//! 5. Where durable points are kept, a point. Then the table says that the rollback is over.
+//!
+//! The snapshot stays live until the end, so every step can be done again. A page that differs has
+//! a record that the snapshot reads: no other page needs a look. An error after step 2 poisons the
+//! handle, and the next opening finishes.
+//!
+//! May import `write`, `resize`, `durable`, `commit`, `keep`, `io`, `plan`, `pair`, and what lies
+//! below them.
+
+use super::read::load_kept;
+use crate::bitmap::{Slices, bits};
+use crate::engine::Engine;
+use crate::engine::commit::restore::Restored;
+use crate::engine::plan::{self, Plans};
+use crate::engine::resize::Shrinking;
+use crate::error::{Error, Result};
+use crate::format::snapshots::table::{Entry, Flags};
+use crate::mutant::{planted, unless};
+use crate::pair::gates::{ClosedGate, Gate};
+use crate::pair::log::lanes::InUse;
+use crate::pair::own_changes;
+use crate::pair::snapshots::Store;
+use crate::units::{PAGE, PageIndex, SLICE};
+use std::cmp::Ordering;
+
+impl Engine {
+    /// Gives the file the bytes and the length of a live snapshot. `undo` is the name under which
+    /// the present is sealed first.
+    pub fn roll_back(&self, name: &str, undo: Option<&str>) -> Result<()> {
+        self.check_usable()?;
+        self.check_writable()?;
+        let lane = self.lane();
+        let _one_at_a_time = self.resizing.write();
+        let target = self.live_snapshot(name)?;
+        let Some(store) = self.snapshots.get() else { return Ok(()) };
+        if let Some(undo) = undo {
+            self.check_is_new(undo)?;
+        }
+        self.catch_up(&lane, self.len())?;
+        // Before the gate of cuts, as operations enter the gates.
+        let shrinking = self.shrinking_to(&lane, target.len)?;
+        self.switch_on();
+        let gate = self.lanes.close(Gate::Cut);
+        if let Some(durable) = &self.durable {
+            self.durable_point_while_resizing(&lane, durable, Some(&gate))?;
+        }
+        let undo = undo.map(|name| self.entry_of_now(store, name, Flags::UNDO));
+        self.change_table(&lane, store, |table| {
+            unless!(RollbackNotSaid, table.rollback = target.number);
+            if let Some(entry) = undo {
+                table.highest = entry.number;
+                table.entries.push(entry);
+            }
+        })?;
+        self.publish_live(store);
+        let rest = Rest { store, target, shrinking, gate };
+        self.restore(&lane, rest).inspect_err(|error| self.poison(error))
+    }
+
+    /// Begins to go by the snapshots that opening has found, before any other thread has the file.
+    /// Finishes a rollback that was cut off. A reader finds none: it was refused.
+    pub fn begin_snapshots(&self, is_reader: bool) -> Result<()> {
+        let Some(store) = self.snapshots.get() else { return Ok(()) };
+        self.epochs.switch_on();
+        self.publish_live(store);
+        if is_reader { Ok(()) } else { self.finish_rollback() }
+    }
+
+    /// Finishes a rollback that was under way when the last session ended. No other thread has the
+    /// file.
+    fn finish_rollback(&self) -> Result<()> {
+        let Some(store) = self.snapshots.get() else { return Ok(()) };
+        let number = store.rollback();
+        let Some(target) = store.live().into_iter().find(|entry| entry.number == number) else {
+            return Ok(());
+        };
+        if planted!(RollbackNotFinished) {
+            return Ok(());
+        }
+        let lane = self.lane();
+        let _one_at_a_time = self.resizing.write();
+        self.catch_up(&lane, self.len())?;
+        let shrinking = self.shrinking_to(&lane, target.len)?;
+        let gate = self.lanes.close(Gate::Cut);
+        if let Some(durable) = &self.durable {
+            // The recovered state becomes the one that slots belong to.
+            self.durable_point_while_resizing(&lane, durable, Some(&gate))?;
+        }
+        self.restore(&lane, Rest { store, target, shrinking, gate })
+    }
+
+    fn shrinking_to(&self, lane: &InUse<'_>, len: u64) -> Result<Option<Shrinking<'_>>> {
+        (len < self.len()).then(|| self.prepare_shrink(lane, len)).transpose()
+    }
+
+    /// Steps 3 to 5.
+    fn restore(&self, lane: &InUse<'_>, rest: Rest<'_>) -> Result<()> {
+        let Rest { store, target, shrinking, gate } = rest;
+        let old = self.len();
+        match target.len.cmp(&old) {
+            Ordering::Less => self.keep_past(lane, target.len)?,
+            Ordering::Equal => {}
+            Ordering::Greater => self.prepare_growth(lane, old, target.len)?,
+        }
+        self.restore_pages(lane, store, &target, shrinking.as_ref())?;
+        if let Some(shrinking) = shrinking {
+            self.finish_shrink(lane, target.len, shrinking, Some(&gate))?;
+        } else if let Some(durable) = &self.durable {
+            if target.len > old {
+                durable.on_grow();
+            }
+            self.durable_point_while_resizing(lane, durable, Some(&gate))?;
+        }
+        self.change_table(lane, store, |table| table.rollback = 0)
+    }
+
+    /// Step 4.
+    fn restore_pages(
+        &self,
+        lane: &InUse<'_>,
+        store: &Store,
+        target: &Entry,
+        shrinking: Option<&Shrinking<'_>>,
+    ) -> Result<()> {
+        let pages = store.pages_since(target.number);
+        let within = |page: &PageIndex| page.start() < target.len;
+        let pages: Vec<PageIndex> = pages.into_iter().filter(within).collect();
+        let mut plans = Plans::new();
+        {
+            let _pinned = lane.pin();
+            for page in &pages {
+                let (index, mask) = (page.region(), 1 << page.in_region());
+                plan::add_locked(&mut plans, index, mask, |index| self.region(index))?;
+            }
+        }
+        if let Some(&Shrinking { boundary: (index, region), .. }) = shrinking {
+            plan::add_locked(&mut plans, index, !0, |_| Ok::<_, Error>(region))?;
+        }
+        let held = plan::lock_all(&plans);
+        self.clear_stamps(&plans);
+        let mut restored = Vec::new();
+        let mut rest = &pages[..];
+        while let Some(first) = rest.first() {
+            // The pages of one region at a time: their bytes are in memory twice.
+            let index = first.region();
+            let count = rest.iter().take_while(|page| page.region() == index).count();
+            let (now, later) = rest.split_at(count);
+            rest = later;
+            restored.clear();
+            for page in now {
+                restored.extend(self.page_of(store, *page, target.number)?);
+            }
+            self.commit_restored(lane, &restored, &held)?;
+        }
+        if target.len != self.len() {
+            self.commit_len(lane, target.len, &held);
+            own_changes::note_length(self.number(), None, shrinking.map(|_| target.len));
+        }
+        self.note_restored(&plans);
+        Ok(())
+    }
+
+    /// Notes what this thread has changed, for the transaction closures that it is inside: they
+    /// would repeat the rollback for ever.
+    fn note_restored(&self, plans: &Plans<'_>) {
+        for plan in plans {
+            let mask = if plan.is_exclusive() { !0 } else { plan.touched };
+            own_changes::note_pages(self.number(), None, plan.index, mask);
+        }
+    }
+
+    /// Returns the slices of a page that the snapshot reads from records, with their bytes.
+    fn page_of(&self, store: &Store, page: PageIndex, number: u64) -> Result<Option<Restored<'_>>> {
+        let mut bytes = [0; PAGE];
+        let others = load_kept(store, page, number, Slices::ALL, &mut bytes)?;
+        let slices = Slices::ALL.without(others);
+        if slices.is_empty() {
+            return Ok(None);
+        }
+        let of_slice = |n: usize| &bytes[n * SLICE..(n + 1) * SLICE];
+        let bytes = bits(slices.0).flat_map(of_slice).copied().collect();
+        Ok(Some(Restored::new(page, self.region(page.region())?, slices, bytes)))
+    }
+}
+
+/// The rest of a rollback after step 2.
+struct Rest<'e> {
+    store: &'e Store,
+    target: Entry,
+    shrinking: Option<Shrinking<'e>>,
+    /// Held to the end: no operation goes by a state in between.
+    gate: ClosedGate<'e>,
+}

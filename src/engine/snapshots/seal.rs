@@ -1,0 +1,222 @@
+//! Seals and drops snapshots.
+//!
+//! The commit point of both is the table of the store, drained or synced. A seal writes it while no
+//! operation is half way: where durable points are kept, right after one; else with the gate of
+//! cuts closed. A drop writes it before anything else changes. Only then do operations go by the
+//! smaller set, and only after that is the space of records given back.
+//!
+//! May import `durable`, `keep`, `plan`, `pair`, and what lies below them.
+
+use crate::engine::{Engine, plan};
+use crate::error::{Error, Result, SnapshotError};
+use crate::format::snapshots::table::{Entry, Flags, LONGEST_NAME, MOST_ENTRIES, Table, is_name};
+use crate::mutant::{planted, unless};
+use crate::pair::epochs::Sealed;
+use crate::pair::gates::{ClosedGate, Gate};
+use crate::pair::log::lanes::InUse;
+use crate::pair::snapshots::Store;
+use crate::pair::stats::Counter;
+use crate::platform::barrier;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+impl Engine {
+    /// Seals the present state under a name, and returns what the table says of it.
+    pub fn seal(&self, name: &str, flags: Flags) -> Result<Entry> {
+        self.check_usable()?;
+        self.check_writable()?;
+        // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
+        let lane = self.lane();
+        let _one_at_a_time = self.resizing.write();
+        // Before a store is made for it.
+        self.check_is_new(name)?;
+        let store = self.store_or_make()?;
+        let _gate = self.stand_still(&lane)?;
+        let entry = self.entry_of_now(store, name, flags);
+        self.change_table(&lane, store, |table| {
+            table.highest = entry.number;
+            table.entries.push(entry.clone());
+        })?;
+        self.publish_live(store);
+        lane.stats.bump(Counter::Snapshots, 1);
+        Ok(entry)
+    }
+
+    /// Returns what the table says of all live snapshots, the oldest first.
+    pub fn live_snapshots(&self) -> Vec<Entry> {
+        self.snapshots.get().map(Store::live).unwrap_or_default()
+    }
+
+    /// Returns what the table says of the live snapshot with this name.
+    pub fn live_snapshot(&self, name: &str) -> Result<Entry> {
+        let found = self.live_snapshots().into_iter().find(|entry| entry.name == name);
+        let none = || SnapshotError::NotFound { name: name.to_owned() };
+        found.ok_or_else(|| self.snapshot_error(none()))
+    }
+
+    /// Returns what the table says of a live snapshot, and keeps it from being dropped until
+    /// [`end_reading`](crate::pair::epochs::Epochs::end_reading) is called.
+    pub fn begin_reading(&self, name: &str) -> Result<Entry> {
+        let entry = self.live_snapshot(name)?;
+        if !self.epochs.begin_reading(entry.number) {
+            return Err(self.snapshot_error(SnapshotError::NotFound { name: name.to_owned() }));
+        }
+        Ok(entry)
+    }
+
+    /// Returns the bytes of the store that only this snapshot needs.
+    pub fn held_by(&self, number: u64) -> u64 {
+        self.snapshots.get().map_or(0, |store| store.held(number))
+    }
+
+    pub(super) fn snapshot_error(&self, why: SnapshotError) -> Error {
+        Error::Snapshot { path: self.path(), why }
+    }
+
+    /// Drops the snapshot with this name, and gives back what only it needed.
+    pub fn drop_snapshot(&self, name: &str) -> Result<()> {
+        self.check_usable()?;
+        self.check_writable()?;
+        let lane = self.lane();
+        {
+            let _one_at_a_time = self.resizing.write();
+            let entry = self.live_snapshot(name)?;
+            let Some(store) = self.snapshots.get() else { return Ok(()) };
+            if !self.epochs.refuse_readers(entry.number) && !planted!(DropUnderReader) {
+                return Err(self.snapshot_error(SnapshotError::InUse { number: entry.number }));
+            }
+            let dropped = self.drop_entry(&lane, store, entry.number);
+            self.epochs.end_refusal(entry.number);
+            dropped?;
+        }
+        drop(lane);
+        self.collect_snapshots()
+    }
+
+    /// Takes a snapshot out of the table, and then out of the set that operations go by. The caller
+    /// holds `resizing`.
+    fn drop_entry(&self, lane: &InUse<'_>, store: &Store, number: u64) -> Result<()> {
+        // The table first. An operation that goes by the smaller set keeps for an older snapshot.
+        // If a power loss then brought the larger table back, the dropped one would lack those
+        // slices. Until then operations keep for the dropped one, and an older one reads that as
+        // well.
+        self.change_table(lane, store, |table| {
+            table.entries.retain(|entry| entry.number != number);
+        })?;
+        // No operation may see one set and store by another.
+        let _gate = (!self.keeps_points).then(|| self.lanes.close(Gate::Cut));
+        self.publish_live(store);
+        Ok(())
+    }
+
+    /// Gives back the space of records that no live snapshot needs.
+    pub(in crate::engine) fn collect_snapshots(&self) -> Result<()> {
+        let Some(store) = self.snapshots.get() else { return Ok(()) };
+        let lane = self.lane();
+        // The set of live snapshots stays meanwhile.
+        let _no_seal = self.resizing.read();
+        // A reader looks a record up and copies its bytes in one read section.
+        let wait = || self.wait_for_read_sections();
+        store.collect(|| self.settle_store(&lane, store), wait)
+    }
+
+    /// Brings the file to a state that can be sealed, and keeps it there until the returned guard
+    /// is dropped. Where durable points are kept, that is a durable point: the caller's `resizing`
+    /// keeps the next one away.
+    pub(super) fn stand_still(&self, lane: &InUse<'_>) -> Result<Option<ClosedGate<'_>>> {
+        self.switch_on();
+        if let Some(durable) = &self.durable {
+            unless!(SealWithoutPoint, self.durable_point_while_resizing(lane, durable, None)?);
+            return Ok(None);
+        }
+        Ok((!planted!(SealGateOpen)).then(|| self.lanes.close(Gate::Cut)))
+    }
+
+    /// Makes every operation enter the gate of cuts from here on. Called at the first snapshot.
+    pub(super) fn switch_on(&self) {
+        if self.epochs.is_on() {
+            return;
+        }
+        self.epochs.switch_on();
+        // Orders the switch before the looks at the locks. A thread that takes a lock after this
+        // finds the switch on, and begins anew if it has not entered the gate.
+        barrier::heavy();
+        if planted!(SwitchNoWait) {
+            return;
+        }
+        for (_, region) in self.state.loaded_regions() {
+            // Waits for the operations that hold a lock of this region already.
+            drop(plan::lock_whole_region(region));
+        }
+    }
+
+    /// Makes the set of live snapshots that the store has the one that operations go by. No
+    /// operation is inside the gate of cuts, or none of them looks at the set.
+    pub(crate) fn publish_live(&self, store: &Store) {
+        self.epochs.replace(store.live().iter().map(sealed).collect());
+    }
+
+    /// Changes the table, durably.
+    pub(super) fn change_table(
+        &self,
+        lane: &InUse<'_>,
+        store: &Store,
+        change: impl FnOnce(&mut Table),
+    ) -> Result<()> {
+        store.change_table(|table| {
+            change(table);
+            Ok(())
+        })?;
+        // The commit point.
+        unless!(TableNotDurable, self.settle_store(lane, store)?);
+        Ok(())
+    }
+
+    /// Makes everything durable that was stored to the store. Where that is a call, a failure
+    /// poisons the handle: it is unknown which table the disk has.
+    fn settle_store(&self, lane: &InUse<'_>, store: &Store) -> Result<()> {
+        self.drain(lane);
+        if self.keeps_points {
+            self.sync_store(store)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn entry_of_now(&self, store: &Store, name: &str, flags: Flags) -> Entry {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Entry {
+            number: store.highest() + 1,
+            len: self.len(),
+            nanos: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
+            flags,
+            name: name.to_owned(),
+        }
+    }
+
+    /// Fails if no snapshot of this name can be added.
+    pub(super) fn check_is_new(&self, name: &str) -> Result<()> {
+        if !is_name(name) {
+            let name = name.to_owned();
+            return Err(self.snapshot_error(SnapshotError::BadName { name, longest: LONGEST_NAME }));
+        }
+        let live = self.live_snapshots();
+        if live.iter().any(|entry| entry.name == name) {
+            return Err(self.snapshot_error(SnapshotError::Exists { name: name.to_owned() }));
+        }
+        if live.len() >= MOST_ENTRIES {
+            return Err(self.snapshot_error(SnapshotError::TooMany { limit: MOST_ENTRIES }));
+        }
+        Ok(())
+    }
+
+    /// Returns the store, and makes it at the first snapshot of the file.
+    fn store_or_make(&self) -> Result<&Store> {
+        match self.snapshots.get() {
+            Some(store) => Ok(store),
+            None => self.make_store(),
+        }
+    }
+}
+
+fn sealed(entry: &Entry) -> Sealed {
+    Sealed { number: entry.number, len: entry.len }
+}

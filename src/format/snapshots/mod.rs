@@ -1,0 +1,52 @@
+//! The snapshot store as bytes: two copies of a table, and segments of keep records.
+//!
+//! ```text
+//! 0        table A      256 KiB; the table with an even generation
+//! 256 KiB  table B      256 KiB; the table with an odd one
+//! 2 MiB    segment 0    64 KiB
+//! 2112 KiB segment 1 ...
+//! ```
+//!
+//! Owns: the layout of the companion file with the snapshots. `table` has the snapshots themselves,
+//! `segment` the bytes that they keep. Invariant: a byte counts only under a checksum that names
+//! the pair, and in a segment also the opening, the turn and the place of the segment.
+//!
+//! Pure; nothing here panics, whatever the bytes.
+//!
+//! May import: `layout`, `bitmap`, `checksum` and `units`.
+
+pub mod segment;
+pub mod table;
+
+/// Offsets of the two copies of the table. A table with an even generation goes to the first one.
+pub const TABLES: [u64; 2] = [0, TABLE as u64];
+/// Bytes of the place of one copy.
+pub const TABLE: usize = 256 << 10;
+/// The end of the tables. Up to the first segment the file is a hole.
+pub const TABLES_END: u64 = 2 * TABLE as u64;
+/// Offset of the first segment.
+pub const SEGMENTS: u64 = 2 << 20;
+/// Bytes in a segment.
+pub const SEGMENT: usize = 64 << 10;
+
+/// A segment of the store, counted from the first one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct SegmentIndex(pub u32);
+
+impl SegmentIndex {
+    /// Returns the offset of the segment's first byte in the store's file.
+    pub const fn start(self) -> u64 {
+        SEGMENTS + self.0 as u64 * SEGMENT as u64
+    }
+
+    /// Returns the segment that holds the byte at `offset`, which is not before the first segment.
+    pub const fn of(offset: u64) -> Self {
+        SegmentIndex(((offset - SEGMENTS) / SEGMENT as u64) as u32)
+    }
+
+    /// Returns the number of segments that a file of `len` bytes holds at least a part of.
+    pub fn count(len: u64) -> u32 {
+        let segments = len.saturating_sub(SEGMENTS).div_ceil(SEGMENT as u64);
+        u32::try_from(segments).unwrap_or(u32::MAX)
+    }
+}

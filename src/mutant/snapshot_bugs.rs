@@ -1,0 +1,91 @@
+//! The deliberate bugs of snapshots: the file of each, its name, and what it breaks.
+//!
+//! Owns: a macro that adds them to the list of `bugs`. May import nothing from the crate.
+
+macro_rules! with_those_of_snapshots {
+    ($list:ident; $($others:tt)*) => {
+        $list! {
+            $($others)*
+            "format/snapshots/table.rs" {
+                TableUnchecked "table-unchecked": "a torn table of snapshots counts",
+                OlderTableCounts "older-table-counts": "of two whole tables of snapshots the older one counts",
+                HighestForgotten "highest-forgotten": "the number of a dropped snapshot is given again",
+            }
+            "format/snapshots/segment.rs" {
+                SegmentSeedOld "segment-seed-old": "the checksums of a segment do not depend on its turn",
+                RecordUnchecked "record-unchecked": "a torn keep record counts",
+                KeptBytesUnchecked "kept-bytes-unchecked": "a keep record with torn slices counts",
+            }
+            "pair/snapshots/mod.rs" {
+                TableOverNewest "table-over-newest": "all tables of snapshots go to one place",
+                FoundUnchecked "found-unchecked": "a lookup does not check kept bytes",
+            }
+            "pair/snapshots/open.rs" {
+                FoundRecordsNotFlushed "found-records-not-flushed": "keep records that opening finds are not flushed",
+                OpeningNumberKept "opening-number-kept": "an opening begins segments under the number of the one before",
+            }
+            "pair/snapshots/live.rs" {
+                CollectForgetsNeeded "collect-forgets-needed": "a kept slice counts as needed by the snapshot of its own epoch alone",
+            }
+            "pair/snapshots/collect.rs" {
+                FreedBeforeSettled "freed-before-settled": "a segment is freed before the copies of its records are durable",
+                FreedBeforeReadersLeft "freed-before-readers-left": "a segment is freed while readers may be copying from it",
+            }
+            "engine/keep.rs" {
+                NothingKept "nothing-kept": "an operation keeps nothing for snapshots",
+                ShrinkKeepsNothing "shrink-keeps-nothing": "a shrink keeps nothing for snapshots",
+                KeepsNotSynced "keeps-not-synced": "what a durable point keeps is not synced before its record",
+            }
+            "engine/write/page.rs" {
+                LoggedFlipKeeps "logged-flip-keeps": "a logged flip keeps by its only drain",
+            }
+            "engine/write/direct.rs" {
+                DirectStoreKeepsNothing "direct-store-keeps-nothing": "the fast path of direct stores keeps nothing",
+            }
+            "engine/commit/redo.rs" {
+                RedoNoDrainAfterKeeps "redo-no-drain-after-keeps": "no drain between what is kept and the redo record",
+            }
+            "engine/commit/restore.rs" {
+                RestoreNoDrainBeforeWords "restore-no-drain-before-words": "a rollback does not drain before its words",
+                RestoreNoDrainAfterWords "restore-no-drain-after-words": "a rollback does not drain its words before it is over",
+            }
+            "engine/snapshots/seal.rs" {
+                DropUnderReader "drop-under-reader": "a snapshot is dropped while a handle reads it",
+                SealWithoutPoint "seal-without-point": "a snapshot is sealed without a durable point",
+                SealGateOpen "seal-gate-open": "a snapshot is sealed while operations are half way",
+                SwitchNoWait "switch-no-wait": "the first seal does not wait for operations outside the gate",
+                TableNotDurable "table-not-durable": "the table of the store is not made durable",
+            }
+            "engine/snapshots/read.rs" {
+                SnapshotReadUnlocked "snapshot-read-unlocked": "a reader of a snapshot does not lock the page",
+                SnapshotReadsPresent "snapshot-reads-present": "a reader of a snapshot goes by the working words",
+            }
+            "engine/snapshots/rollback.rs" {
+                RollbackNotSaid "rollback-not-said": "the table does not say that a rollback is under way",
+                RollbackNotFinished "rollback-not-finished": "an opening does not finish a rollback",
+            }
+            "pair/mod.rs" {
+                SwitchNotSeenUnderLock "switch-not-seen-under-lock": "a writer does not look at the first snapshot's switch under its lock",
+            }
+            "recovery/snapshots.rs" {
+                OldStoreTaken "old-store-taken": "a store of snapshots from before the last session is believed",
+                EmptyStoreRemovalNotSynced "empty-store-removal-not-synced": "the removal of an empty store is not durable before the next session",
+                FoundStoreNotDurable "found-store-not-durable": "a found store is not made durable before it is stored to",
+                BegunStoreNotDurable "begun-store-not-durable": "a session begins before its number is durable in the store",
+                UnfinishedStoreStays "unfinished-store-stays": "an opening leaves a store that was being made",
+                DeadSessionKeepsNothing "dead-session-keeps-nothing": "recovery makes a durable point and keeps nothing for snapshots",
+                DeadKeepsNotDurable "dead-keeps-not-durable": "what recovery keeps is not durable before its durable point",
+            }
+            "engine/companions.rs" {
+                StoreNotSynced "store-not-synced": "a new store gets its name before it is durable",
+                StoreFolderNotSynced "store-folder-not-synced": "the name of a new store is not synced",
+            }
+            "engine/close.rs" {
+                SpatialDropsSnapshots "spatial-drops-snapshots": "a spatial close removes the snapshots",
+                EmptyStoreStays "empty-store-stays": "a close leaves a store without a snapshot",
+            }
+        }
+    };
+}
+
+pub(super) use with_those_of_snapshots;

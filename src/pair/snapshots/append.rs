@@ -1,0 +1,158 @@
+//! The appenders: how records get into segments.
+//!
+//! Owns: the cursor of each lane, which is the segment that the lane appends to. Invariant: only
+//! the thread that has the lane appends there, and it has the lane until it has drained. So a
+//! record that a drain has made durable has only durable records before it.
+//!
+//! May import the rest of `pair::snapshots`, `format`, `bitmap`, `error`, `platform`, `primitive`,
+//! `units`, and the planted bugs.
+
+use super::Store;
+use super::index::{Kept, RecordAt};
+use super::segments::Reserved;
+use crate::bitmap::Slices;
+use crate::error::Result;
+use crate::format::layout::LANE_COUNT;
+use crate::format::snapshots::segment::{
+    LONGEST_RECORD, RECORD_HEADER, Record, SEGMENT_HEADER, SegmentSeed, record_len,
+};
+use crate::format::snapshots::{SEGMENT, SegmentIndex};
+use crate::platform::Copying;
+use crate::primitive::{Mutex, MutexGuard, many};
+use crate::units::{LaneIndex, PageIndex, SLICE};
+use smallvec::SmallVec;
+
+/// The number of cursors: one for each lane, and one for `collect`.
+const CURSORS: usize = LANE_COUNT + 1;
+
+/// The bytes of a full segment that are certainly records: the next record did not fit.
+const SURELY_USED: usize = SEGMENT - SEGMENT_HEADER - (LONGEST_RECORD - SLICE);
+
+/// A segment that a lane appends to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cursor {
+    pub segment: SegmentIndex,
+    seed: SegmentSeed,
+    /// The end of the last record in the segment.
+    pub at: usize,
+}
+
+impl Cursor {
+    fn has_room(&self, len: usize) -> bool {
+        self.at + len <= SEGMENT
+    }
+}
+
+/// The cursors of all lanes. One is empty until the lane's first append.
+pub(super) struct Cursors(Box<[Mutex<Option<Cursor>>; CURSORS]>);
+
+impl Cursors {
+    /// Makes empty cursors.
+    pub fn new() -> Self {
+        Cursors(many(|| Mutex::new(None)))
+    }
+
+    /// Returns all cursors.
+    pub fn all(&self) -> &[Mutex<Option<Cursor>>] {
+        &self.0[..]
+    }
+}
+
+/// Appends records to the segments of one lane. Has room for as many as it was asked for.
+pub(crate) struct Appender<'a> {
+    store: &'a Store,
+    cursor: MutexGuard<'a, Option<Cursor>>,
+    reserved: SmallVec<[Reserved; 2]>,
+}
+
+impl Store {
+    /// Returns an appender of this lane, with room for `records` records that have `slices` slices
+    /// together. If there is no space, nothing has changed.
+    ///
+    /// The calling thread has the lane until it has drained what it appends, or until a sync has
+    /// begun after that.
+    pub fn appender(&self, lane: LaneIndex, records: usize, slices: usize) -> Result<Appender<'_>> {
+        self.appender_at(lane.0 as usize, records, slices)
+    }
+
+    /// Returns the appender for copies of records. Its caller holds `collecting` until it has
+    /// settled them.
+    pub(super) fn appender_of_copies(&self, slices: usize) -> Result<Appender<'_>> {
+        self.appender_at(LANE_COUNT, 1, slices)
+    }
+
+    fn appender_at(&self, cursor: usize, records: usize, slices: usize) -> Result<Appender<'_>> {
+        let cursor = self.cursors.0[cursor].lock();
+        let mut appender = Appender { store: self, cursor, reserved: SmallVec::new() };
+        let bytes = records * RECORD_HEADER + slices * SLICE;
+        if !appender.cursor.is_some_and(|cursor| cursor.has_room(bytes)) {
+            let mut segments = self.segments.lock();
+            for _ in 0..bytes.div_ceil(SURELY_USED) {
+                match segments.take(&self.file) {
+                    Ok(reserved) => appender.reserved.push(reserved),
+                    Err(error) => {
+                        drop(segments);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(appender)
+    }
+}
+
+impl Appender<'_> {
+    /// Appends a record: slices of a page, as they were at the seal of `epoch`. `bytes` has the
+    /// slices of `mask` one after the other. The caller holds the page's lock.
+    ///
+    /// The record is durable with this thread's next drain, or the next sync where drains are not
+    /// durable. Lookups find it from now on.
+    pub fn keep(&mut self, epoch: u64, page: PageIndex, mask: Slices, bytes: &[u8]) {
+        let kept = self.append(Record { epoch, page, mask }, bytes);
+        self.store.index.add(page, kept);
+    }
+
+    /// Appends a record, which lookups do not find yet.
+    pub(super) fn append(&mut self, record: Record, bytes: &[u8]) -> Kept {
+        assert_eq!(bytes.len(), record.mask.count() * SLICE);
+        assert!(record.epoch != 0 && !record.mask.is_empty());
+        let len = record_len(record.mask.count());
+        let mut cursor = match *self.cursor {
+            Some(cursor) if cursor.has_room(len) => cursor,
+            full => self.begin_segment(full),
+        };
+        let file = &self.store.file;
+        let at = cursor.segment.start() + cursor.at as u64;
+        let header = record.encode(cursor.seed, bytes);
+        // In any order: a record counts as a whole or not at all.
+        file.copy_in(at, &header, Copying::BySize);
+        file.copy_in(at + RECORD_HEADER as u64, bytes, Copying::BySize);
+        self.store.note_stored();
+        cursor.at += len;
+        *self.cursor = Some(cursor);
+        Kept { epoch: record.epoch, mask: record.mask, at: RecordAt(at) }
+    }
+
+    /// Begins the next reserved segment, and closes the one that is full. Its header becomes
+    /// durable with the first record: without either there is no record.
+    fn begin_segment(&mut self, full: Option<Cursor>) -> Cursor {
+        let Reserved { segment, header } = self.reserved.pop().expect("as many as were asked for");
+        let uuid = &self.store.uuid;
+        let bytes = header.encode(uuid, segment);
+        self.store.file.copy_in(segment.start(), &bytes, Copying::BySize);
+        if let Some(full) = full {
+            self.store.segments.lock().close(full.segment);
+        }
+        Cursor { segment, seed: header.seed(uuid, segment), at: SEGMENT_HEADER }
+    }
+}
+
+impl Drop for Appender<'_> {
+    /// Gives back what was reserved and not needed.
+    fn drop(&mut self) {
+        if !self.reserved.is_empty() {
+            let mut segments = self.store.segments.lock();
+            self.reserved.drain(..).for_each(|reserved| segments.give_back(reserved));
+        }
+    }
+}

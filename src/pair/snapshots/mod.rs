@@ -1,0 +1,240 @@
+//! The snapshot store of an open pair: what is live, what is kept, and where.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod` | the store, its table, and lookups |
+//! | `open` | how a store is made, and found again |
+//! | `append` | the appenders of lanes |
+//! | `index` | the records of each page, in DRAM |
+//! | `live` | which kept slices live snapshots need |
+//! | `segments` | which segments are free, and their storage |
+//! | `collect` | the way by which storage becomes free |
+//!
+//! Owns: the companion file with the snapshots, through its mapping. Invariants:
+//! - A record is a fact: the slices of a page as they were at the seal of its epoch. So it does no
+//!   harm whenever it comes back, and needs no order against anything but what relies on it.
+//! - A segment has one appender between append and drain: its lane. Otherwise the drain of one lane
+//!   would not cover a torn record of another, which ends the segment before its own record.
+//! - The copy of the table that counts is durable before the other one is stored to.
+//! - The store makes nothing durable but the length of its file where a drain is to suffice. It
+//!   stores such that a drain of the calling thread does ([`MappedFile::drains_are_durable`]), or
+//!   else a [`sync`](Store::sync). The caller orders these against its own stores.
+//!
+//! Order of locks: `collecting`, a cursor, `segments`, then a shard of the index or the table.
+//!
+//! May import what lies below the engine: `mmap`, `pair::space`, `format`, `bitmap`, `error`,
+//! `platform`, `primitive`, `units`, and the planted bugs.
+
+mod append;
+mod collect;
+mod index;
+mod live;
+#[cfg(all(test, feature = "recorder", not(loom), not(shuttle)))]
+mod model_tests;
+mod open;
+mod segments;
+#[cfg(all(test, feature = "recorder", not(loom), not(shuttle)))]
+mod tests;
+
+pub(crate) use append::Appender;
+pub(crate) use index::KeptSlices;
+
+use crate::bitmap::Slices;
+use crate::error::{Error, Result};
+use crate::format::snapshots::TABLES;
+use crate::format::snapshots::segment::SegmentHeader;
+use crate::format::snapshots::segment::{LONGEST_RECORD, RECORD_HEADER, Record, SEGMENT_HEADER};
+use crate::format::snapshots::table::{Entry, Table};
+use crate::mmap::MappedFile;
+use crate::mutant::planted;
+use crate::platform::Copying;
+use crate::primitive::{AtomicBool, Mutex, Ordering};
+use crate::units::{PageIndex, SLICE};
+use append::Cursors;
+use index::{Index, Kept};
+use live::Live;
+use segments::Segments;
+use std::io;
+
+/// The snapshot store of a pair.
+pub(crate) struct Store {
+    file: MappedFile,
+    uuid: [u8; 16],
+    /// The table that was stored last.
+    table: Mutex<Table>,
+    cursors: Cursors,
+    index: Index,
+    segments: Mutex<Segments>,
+    /// Held while storage is made free: one thread at a time.
+    collecting: Mutex<()>,
+    /// `true` if something was stored since the last sync began.
+    unsynced: AtomicBool,
+    /// The offset of the first record or segment that contradicts the table.
+    damage: Option<u64>,
+}
+
+/// Sizes of a store's contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct StoreStats {
+    /// Bytes of segments that are allocated, as far as is known.
+    pub allocated: u64,
+    /// Bytes of segments in use. The others serve the next keeps.
+    pub used: u64,
+    /// Keep records that are named.
+    pub records: u64,
+}
+
+/// Returns the error of a store with wrong bytes at `offset`.
+fn damaged(file: &MappedFile, offset: u64) -> Error {
+    Error::damaged_snapshots(file.path(), offset, "the checksum is wrong")
+}
+
+impl Store {
+    /// Returns the store's file.
+    pub fn file(&self) -> &MappedFile {
+        &self.file
+    }
+
+    /// Returns the offset of the first thing in the file that contradicts the table, if opening has
+    /// found any: a record of a snapshot that was never sealed, or a segment of a later opening. It
+    /// was ignored. A newer table was lost then, and snapshots of this one may lack bytes.
+    pub fn damage(&self) -> Option<u64> {
+        self.damage
+    }
+
+    /// Returns the live snapshots, in ascending order of their numbers.
+    pub fn live(&self) -> Vec<Entry> {
+        self.table.lock().entries.clone()
+    }
+
+    /// Returns the highest number that was ever given to a snapshot of the pair.
+    pub fn highest(&self) -> u64 {
+        self.table.lock().highest
+    }
+
+    /// Returns the number of the snapshot that a rollback under way goes to, or 0.
+    pub fn rollback(&self) -> u64 {
+        self.table.lock().rollback
+    }
+
+    /// Changes the table. The new one is durable with the caller's next drain, or the next sync
+    /// where drains are not durable. Until then a power loss may bring the old one back.
+    ///
+    /// The caller has made every earlier change durable, since the new table goes over the copy
+    /// before that. If `change` fails, nothing is changed.
+    pub fn change_table<T>(&self, change: impl FnOnce(&mut Table) -> Result<T>) -> Result<T> {
+        let mut table = self.table.lock();
+        let mut new = table.clone();
+        let result = change(&mut new)?;
+        new.generation += 1;
+        self.store_table(&new);
+        *table = new;
+        Ok(result)
+    }
+
+    /// Stores a table to its place, which holds the copy that does not count.
+    fn store_table(&self, table: &Table) {
+        let at = if planted!(TableOverNewest) { TABLES[0] } else { table.place() };
+        self.file.copy_in(at, &table.encode(), Copying::BySize);
+        self.note_stored();
+    }
+
+    /// Notes that bytes were stored. Comes after their stores.
+    fn note_stored(&self) {
+        // Release: the sync that finds the flag comes after the stores.
+        self.unsynced.store(true, Ordering::Release);
+    }
+
+    /// Makes everything durable that was stored before the call. Where drains are durable, each
+    /// thread drains its own stores instead.
+    pub fn sync(&self) -> io::Result<()> {
+        // Cleared before the sync: what is stored meanwhile needs the next one. Acquire: as in
+        // `note_stored`.
+        let was = self.unsynced.swap(false, Ordering::AcqRel);
+        let synced = self.file.sync_data();
+        if synced.is_err() && was {
+            self.note_stored();
+        }
+        synced
+    }
+
+    /// Returns `true` if something was stored since the last sync began.
+    pub fn is_unsynced(&self) -> bool {
+        self.unsynced.load(Ordering::Acquire)
+    }
+
+    /// Returns the union of the masks of the page's records of epoch `epoch` and later ones. The
+    /// caller holds the page's lock, so none is added meanwhile.
+    pub fn kept_since(&self, page: PageIndex, epoch: u64) -> Slices {
+        self.index.kept_since(page, epoch)
+    }
+
+    /// Looks up slices of a page as they were at the seal of snapshot `k`. Calls `copy` with each
+    /// record that has some, the oldest first: the slices to take from it, and its bytes.
+    /// Returns the slices that no record has.
+    ///
+    /// Fails if the bytes of a record are no longer those that were kept. The caller holds the
+    /// page's lock: bytes of an operation that has not drained may not be visible yet. It reads the
+    /// bytes before it releases the lock, since `collect` waits for that before it frees them.
+    pub fn find(
+        &self,
+        page: PageIndex,
+        k: u64,
+        wanted: Slices,
+        mut copy: impl FnMut(Slices, KeptSlices<'_>),
+    ) -> Result<Slices> {
+        let (found, rest) = self.index.find(page, k, wanted);
+        for (part, kept) in found {
+            let mut buffer = [0; LONGEST_RECORD];
+            let checked = self.kept_bytes(page, kept, &mut buffer).is_some();
+            if !checked && !planted!(FoundUnchecked) {
+                return Err(damaged(&self.file, kept.at.0));
+            }
+            let bytes = &buffer[RECORD_HEADER..kept.record(page).len()];
+            copy(part, KeptSlices { mask: kept.mask, bytes });
+        }
+        Ok(rest)
+    }
+
+    /// Reads the kept slices of a record to `buffer`. Returns `None` if they are not whole.
+    fn kept_bytes<'b>(
+        &self,
+        page: PageIndex,
+        kept: Kept,
+        buffer: &'b mut [u8; LONGEST_RECORD],
+    ) -> Option<&'b [u8]> {
+        let mut header = [0; SEGMENT_HEADER];
+        let segment = kept.at.segment();
+        self.file.copy_out(&mut header, segment.start());
+        let seed = SegmentHeader::decode(&self.uuid, segment, &header)?.seed(&self.uuid, segment);
+        let bytes = &mut buffer[..kept.record(page).len()];
+        self.file.copy_out(bytes, kept.at.0);
+        let is_it = Record::decode(seed, bytes) == Some(kept.record(page));
+        is_it.then_some(&bytes[RECORD_HEADER..])
+    }
+
+    /// Returns the pages that have a record of epoch `k` or later, in ascending order. Only these
+    /// pages can differ between snapshot `k` and the present, as far as records were kept.
+    pub fn pages_since(&self, k: u64) -> Vec<PageIndex> {
+        self.index.pages_since(k)
+    }
+
+    /// Returns the bytes of kept slices that only this snapshot needs.
+    pub fn held(&self, number: u64) -> u64 {
+        let live = Live::of(&self.table.lock());
+        let mut held = 0;
+        self.index.for_each_page(|records| {
+            let alone = |n| live.needed_by_alone(number, records, n).count() * SLICE;
+            held += (0..records.len()).map(alone).sum::<usize>() as u64;
+        });
+        held
+    }
+
+    /// Returns what the store holds. Walks through the index.
+    pub fn stats(&self) -> StoreStats {
+        let segments = self.segments.lock();
+        let (allocated, used) = (segments.allocated(), segments.used());
+        drop(segments);
+        StoreStats { allocated, used, records: self.index.count() }
+    }
+}

@@ -1,0 +1,386 @@
+//! Tests of each rule of the store by itself. Those against a model are in `model`.
+//!
+//! May import the rest of `pair::snapshots`, and the platform.
+
+use super::*;
+use crate::format::snapshots::segment::record_len;
+use crate::format::snapshots::table::Flags;
+use crate::format::snapshots::{SEGMENT, SEGMENTS, SegmentIndex};
+use crate::platform::recorder::{Recorder, What};
+use crate::platform::{FileId, OpenHow, Persistence, Platform};
+use crate::units::{LaneIndex, PAGE};
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU32;
+
+const UUID: [u8; 16] = *b"0123456789abcdef";
+const HOW: OpenHow = OpenHow { create: true, create_new: false, mode: 0o600, reads_only: false };
+const REACH: u64 = 64 << 20;
+
+/// A path of a file in memory, which is removed on drop.
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(super) fn new() -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let shm = Path::new("/dev/shm");
+        let folder = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
+        Scratch(folder.join(format!("atomic-mmap-store-{}-{number}", std::process::id())))
+    }
+
+    fn mapped(&self, platform: &Platform) -> MappedFile {
+        let file = platform.open(&platform.name(&self.0).unwrap(), HOW).unwrap();
+        let len = platform.stat(&file).unwrap().len;
+        let mapping = platform.map(&file, REACH, false).unwrap();
+        MappedFile::new(platform.clone(), FileId::Snapshots, self.0.clone(), file, mapping, len)
+    }
+
+    pub(super) fn create(&self, platform: &Platform) -> Store {
+        Store::create(self.mapped(platform), UUID, 1).unwrap()
+    }
+
+    pub(super) fn open(&self, platform: &Platform) -> Result<Store> {
+        Store::open(self.mapped(platform), UUID)
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        std::fs::read(&self.0).unwrap()
+    }
+
+    pub(super) fn with(bytes: &[u8]) -> Scratch {
+        let scratch = Scratch::new();
+        std::fs::write(&scratch.0, bytes).unwrap();
+        scratch
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _best_effort = std::fs::remove_file(&self.0);
+    }
+}
+
+pub(super) fn seal(store: &Store) -> u64 {
+    store.change_table(|table| Ok(table.add(0, 0, Flags::default(), "s"))).unwrap()
+}
+
+pub(super) fn remove(store: &Store, number: u64) {
+    assert!(store.change_table(|table| Ok(table.remove(number))).unwrap().is_some());
+}
+
+fn keep(store: &Store, lane: u16, epoch: u64, page: u64, mask: u64, fill: u8) {
+    let mask = Slices(mask);
+    let bytes = vec![fill; mask.count() * SLICE];
+    let mut appender = store.appender(LaneIndex(lane), 1, mask.count()).unwrap();
+    appender.keep(epoch, PageIndex(page), mask, &bytes);
+}
+
+/// Returns the first bytes of slices of a snapshot, or `None` where no record has them.
+pub(super) fn found(store: &Store, k: u64, page: u64) -> Result<[Option<u8>; 64]> {
+    let mut slices = [None; 64];
+    let mut missing = Slices::ALL;
+    let rest = store.find(PageIndex(page), k, Slices::ALL, |part, bytes| {
+        for n in crate::bitmap::bits(part.0) {
+            let slice = bytes.run(n..n + 1);
+            assert!(slice.iter().all(|byte| *byte == slice[0]), "one slice");
+            assert!(slices[n].replace(slice[0]).is_none(), "found once");
+        }
+        missing = missing.without(part);
+    })?;
+    assert_eq!(rest, missing);
+    Ok(slices)
+}
+
+fn settled() -> Result<()> {
+    Ok(())
+}
+
+#[test]
+fn the_oldest_record_since_a_snapshot_has_its_bytes() {
+    let (scratch, p) = (Scratch::new(), Platform::native());
+    let store = scratch.create(&p);
+    let (one, two, three) = (seal(&store), seal(&store), seal(&store));
+    assert_eq!((one, two, three, store.highest(), store.rollback()), (1, 2, 3, 3, 0));
+    keep(&store, 0, 1, 7, 0b011, 10);
+    keep(&store, 3, 2, 7, 0b110, 20);
+    keep(&store, 0, 3, 7, 0b001, 30);
+    let first = |k| found(&store, k, 7).unwrap()[..4].to_vec();
+    assert_eq!(first(1), [Some(10), Some(10), Some(20), None]);
+    assert_eq!(first(2), [Some(30), Some(20), Some(20), None]);
+    assert_eq!(first(3), [Some(30), None, None, None]);
+    assert_eq!(store.kept_since(PageIndex(7), 2), Slices(0b111));
+    assert_eq!(store.kept_since(PageIndex(7), 3), Slices(0b001));
+    assert_eq!(store.kept_since(PageIndex(8), 0), Slices::NONE);
+    keep(&store, 0, 3, 2, 1, 1);
+    assert_eq!(store.pages_since(1), [PageIndex(2), PageIndex(7)]);
+    assert_eq!(store.pages_since(4), []);
+    assert_eq!(store.stats().records, 4);
+    assert_eq!([one, two, three].map(|k| store.held(k)), [128, 64, 0]);
+}
+
+#[test]
+fn a_store_that_was_dropped_is_found_again_under_a_new_opening() {
+    let (scratch, p) = (Scratch::new(), Platform::native());
+    for session in 1..5 {
+        let store = if session == 1 { scratch.create(&p) } else { scratch.open(&p).unwrap() };
+        assert_eq!(store.damage(), None);
+        if session > 1 {
+            assert!(store.is_unsynced(), "what was found");
+            store.begin(session).unwrap();
+        }
+        let start = scratch.bytes();
+        assert_eq!(Table::newest(&start, &UUID).unwrap().opening, session);
+        assert_eq!(store.live().len() as u64, session - 1);
+        let k = seal(&store);
+        for page in 0..session {
+            keep(&store, 0, k, page, 1, session as u8);
+        }
+        assert!(store.is_unsynced());
+        store.sync().unwrap();
+        assert!(!store.is_unsynced());
+    }
+    let store = scratch.open(&p).unwrap();
+    assert_eq!(store.stats().records, 1 + 2 + 3 + 4);
+    assert_eq!(found(&store, 1, 3).unwrap()[0], Some(4));
+    assert_eq!(found(&store, 1, 0).unwrap()[0], Some(1));
+}
+
+#[test]
+fn what_another_file_says_is_no_store() {
+    let (scratch, p) = (Scratch::new(), Platform::native());
+    assert!(scratch.open(&p).is_err(), "no bytes");
+    drop(scratch.create(&p));
+    assert!(Store::open(scratch.mapped(&p), *b"another's UUID!!").is_err());
+    let bytes = scratch.bytes();
+    let cut = Scratch::with(&bytes[..100]);
+    assert!(cut.open(&p).is_err());
+}
+
+#[test]
+fn a_change_that_fails_changes_nothing() {
+    let (scratch, p) = (Scratch::new(), Platform::native());
+    let store = scratch.create(&p);
+    let before = scratch.bytes();
+    let failed: Result<()> = store.change_table(|table| {
+        table.highest = 9;
+        Err(damaged(&store.file, 0))
+    });
+    assert!(failed.is_err());
+    assert_eq!((store.highest(), scratch.bytes() == before), (0, true));
+}
+
+#[test]
+fn wrong_kept_bytes_are_an_error_of_the_lookup() {
+    let (scratch, p) = (Scratch::new(), Platform::native());
+    let store = scratch.create(&p);
+    let k = seal(&store);
+    keep(&store, 0, k, 7, 0b11, 10);
+    let at = store.index.find(PageIndex(7), k, Slices(0b10)).0[0].1.at.0;
+    // The second slice of the record.
+    let at = at + (RECORD_HEADER + SLICE) as u64;
+    store.file.copy_in(at, &[11], Copying::Cached);
+    assert!(matches!(found(&store, k, 7), Err(Error::Snapshot { .. })));
+    let again = scratch.open(&p).unwrap();
+    assert_eq!(again.stats().records, 0);
+}
+
+#[test]
+fn records_that_contradict_the_table_are_damage() {
+    let (scratch, p) = (Scratch::new(), Platform::native());
+    let store = scratch.create(&p);
+    let k = seal(&store);
+    keep(&store, 0, k, 7, 1, 10);
+    keep(&store, 0, k + 1, 8, 1, 10);
+    keep(&store, 0, k, 9, 1, 10);
+    let again = scratch.open(&p).unwrap();
+    let second = SEGMENTS + (SEGMENT_HEADER + record_len(1)) as u64;
+    assert_eq!((again.damage(), again.stats().records), (Some(second), 2));
+    // A segment of a later opening: the table is older.
+    let header = SegmentHeader { opening: 2, turn: 1 }.encode(&UUID, SegmentIndex(4));
+    store.file.copy_in(SegmentIndex(4).start(), &header, Copying::Cached);
+    remove(&store, k);
+    let mut bytes = scratch.bytes();
+    bytes[SEGMENTS as usize..][..SEGMENT].fill(0);
+    let again = Scratch::with(&bytes).open(&p).unwrap();
+    assert_eq!(again.damage(), Some(SegmentIndex(4).start()));
+}
+
+#[test]
+fn a_lane_has_its_own_segments_and_gives_back_what_it_does_not_need() {
+    let (scratch, p) = (Scratch::new(), Platform::native());
+    let store = scratch.create(&p);
+    let k = seal(&store);
+    let all = vec![5; PAGE];
+    let mut appender = store.appender(LaneIndex(2), 40, 40 * 64).unwrap();
+    let mut other = store.appender(LaneIndex(9), 1, 1).unwrap();
+    for page in 0..40 {
+        appender.keep(k, PageIndex(page), Slices::ALL, &all);
+        other.append(Record { epoch: k, page: PageIndex(99), mask: Slices(1) }, &all[..SLICE]);
+    }
+    drop((appender, other));
+    let mut owners: BTreeMap<SegmentIndex, u64> = BTreeMap::new();
+    for page in store.pages_since(0) {
+        let (at, lane) = (store.index.find(page, 0, Slices(1)).0[0].1.at, page.0 / 99);
+        assert_eq!(*owners.entry(at.segment()).or_insert(lane), lane, "one lane");
+    }
+    assert_eq!(owners.len(), 3, "40 whole pages fit 3 segments");
+    // Whatever the sizes are, an appender has room for what it was asked for.
+    for n in 1..90 {
+        let sizes: Vec<usize> = (0..n).map(|m| 1 + (m * 31 + n * 7) % 64).collect();
+        let mut appender = store.appender(LaneIndex(3), n, sizes.iter().sum()).unwrap();
+        for size in sizes {
+            appender.keep(k, PageIndex(7), Slices::first(size), &all[..size * SLICE]);
+        }
+    }
+}
+
+#[test]
+fn a_full_file_is_a_typed_error_and_nothing_is_kept() {
+    let (scratch, p) = (Scratch::new(), Platform::native());
+    let store = scratch.create(&p);
+    let k = seal(&store);
+    let whole = SEGMENTS as usize / SEGMENT;
+    let most = (REACH as usize / SEGMENT - whole) * 15;
+    let error = store.appender(LaneIndex(0), most + 20, (most + 20) * 64).err();
+    assert!(matches!(error, Some(Error::NoSpace { .. })), "{error:?}");
+    assert_eq!(store.stats().records, 0);
+    // Segments that were reserved before that are there for others.
+    let mut appender = store.appender(LaneIndex(1), most / 2, most / 2 * 64).unwrap();
+    appender.keep(k, PageIndex(1), Slices(1), &[1; SLICE]);
+}
+
+#[test]
+fn dropped_snapshots_give_their_storage_back() {
+    let (scratch, p) = (Scratch::new(), Platform::native());
+    let store = scratch.create(&p);
+    let (one, two) = (seal(&store), seal(&store));
+    for page in 0..600 {
+        // Every tenth page serves the older snapshot as well.
+        keep(&store, 0, two, page, !0, 7);
+        if page % 40 != 0 {
+            keep(&store, 1, one, page, !0, 6);
+        }
+    }
+    let before = store.stats();
+    remove(&store, two);
+    let (waited, settles) = (Cell::new(0), Cell::new(0));
+    let old = store.index.find(PageIndex(5), two, Slices(1)).0[0].1.at.0;
+    let old = old + RECORD_HEADER as u64;
+    let settle = || {
+        settles.set(settles.get() + 1);
+        Ok(())
+    };
+    let wait = || {
+        let mut there = [0; SLICE];
+        store.file.copy_out(&mut there, old);
+        assert_eq!(there, [7; SLICE], "a reader may still be there");
+        waited.set(waited.get() + 1);
+    };
+    store.collect(settle, wait).unwrap();
+    assert_eq!((waited.get(), settles.get()), (1, 1));
+    let after = store.stats();
+    assert_eq!((before.records, after.records), (1185, 600));
+    assert!(after.used + (30 * SEGMENT as u64) < before.used, "{before:?} {after:?}");
+    let is_whole = |store: &Store| {
+        (0..600).all(|page| {
+            let expected = if page % 40 == 0 { 7 } else { 6 };
+            found(store, one, page).unwrap() == [Some(expected); 64]
+        })
+    };
+    assert!(is_whole(&store));
+    assert_eq!(store.held(one), 600 * PAGE as u64);
+    assert!(is_whole(&scratch.open(&p).unwrap()));
+    remove(&store, one);
+    store.collect(settled, || {}).unwrap();
+    assert_eq!(store.stats().records, 0);
+    // The others serve the next keeps.
+    let StoreStats { allocated, used, .. } = store.stats();
+    assert!(used <= 32 * SEGMENT as u64, "{used}");
+    assert!(allocated <= (256 + 64) * SEGMENT as u64, "{allocated}");
+    assert_eq!(scratch.open(&p).unwrap().stats().records, 0);
+    // Freed segments are used again.
+    let (len, k) = (store.file.len(), seal(&store));
+    (0..600).for_each(|page| keep(&store, 0, k, page, !0, 8));
+    assert_eq!(store.file.len(), len);
+    assert_eq!(found(&scratch.open(&p).unwrap(), k, 599).unwrap(), [Some(8); 64]);
+}
+
+#[test]
+fn what_is_kept_and_what_is_found_is_flushed() {
+    let scratch = Scratch::new();
+    let recorder = Recorder::new();
+    let p = recorder.platform().with_persistence(Persistence::Flush);
+    let lines = |offset: u64, len: u64| (offset / 64)..(offset + len).div_ceil(64);
+    // Bytes that a drain does not cover yet.
+    let dirty = |all: &mut std::collections::BTreeSet<u64>| {
+        for event in recorder.take() {
+            match event.what {
+                What::Copy { offset, bytes, through: false, .. } => {
+                    all.extend(lines(offset, bytes.len() as u64));
+                }
+                What::Flush { offset, len, .. } => {
+                    all.retain(|line| !lines(offset, len).contains(line));
+                }
+                _ => {}
+            }
+        }
+    };
+    let store = scratch.create(&p);
+    let k = seal(&store);
+    keep(&store, 0, k, 7, 0b1011, 9);
+    let mut left = Default::default();
+    dirty(&mut left);
+    assert_eq!(left, Default::default(), "stored and neither flushed nor streamed");
+    drop(store);
+    // Everything that opening relies on may be in the cache only.
+    let bytes = scratch.bytes();
+    left = (0..bytes.len() as u64 / 64)
+        .filter(|line| bytes[*line as usize * 64..][..64].iter().any(|byte| *byte != 0))
+        .collect();
+    let table = Table::newest(&bytes, &UUID).unwrap();
+    let is_older = |line: u64| lines(TABLES[1], 64).contains(&line);
+    assert_eq!(table.place(), TABLES[0]);
+    left.retain(|line| !is_older(*line));
+    assert_eq!(left.len(), 2 + 1 + 1 + 3, "a table of one snapshot, and a segment");
+    scratch.open(&p).unwrap();
+    dirty(&mut left);
+    assert_eq!(left, Default::default(), "found and not flushed");
+}
+
+#[test]
+fn a_file_that_ends_anywhere_in_the_newest_segment_has_the_records_before() {
+    let (scratch, p) = (Scratch::new(), Platform::native());
+    let store = scratch.create(&p);
+    let k = seal(&store);
+    for page in 0..60 {
+        keep(&store, 0, k, page, if page % 3 == 0 { !0 } else { 0b101 }, page as u8 + 1);
+    }
+    let bytes = scratch.bytes();
+    let place = |page: u64| store.index.find(PageIndex(page), k, Slices(1)).0[0].1;
+    let newest = place(59).at.segment();
+    assert!(newest.0 > 0);
+    let ends = (0..60).map(place).map(|kept| kept.at.0 + kept.record(PageIndex(0)).len() as u64);
+    let ends: Vec<u64> = ends.collect();
+    for cut in (newest.start()..ends[59] + 200).step_by(397).chain(ends.iter().copied()) {
+        if SegmentIndex::of(cut - 1) < newest {
+            continue;
+        }
+        let there = ends.iter().filter(|end| **end <= cut).count();
+        // Cut off, and zero from there on.
+        for is_long in [false, true] {
+            let mut bytes = bytes[..cut as usize].to_vec();
+            bytes.resize(if is_long { cut as usize + 500 } else { cut as usize }, 0);
+            let cut_off = Scratch::with(&bytes);
+            let again = cut_off.open(&p).unwrap();
+            assert_eq!((again.stats().records, again.damage()), (there as u64, None), "{cut}");
+            again.begin(2).unwrap();
+            for page in 0..there as u64 {
+                assert_eq!(found(&again, k, page).unwrap()[2], Some(page as u8 + 1));
+            }
+            keep(&again, 0, k, 77, 1, 99);
+            assert_eq!(found(&cut_off.open(&p).unwrap(), k, 77).unwrap()[0], Some(99));
+        }
+    }
+}

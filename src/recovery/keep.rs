@@ -1,0 +1,133 @@
+//! Keeps for snapshots what a crashed session had not kept.
+//!
+//! Where durable points are kept, a snapshot reads what no record has from the slot of the last
+//! durable point, and each point keeps before it. After a process crash the working state counts,
+//! and opening makes it a point. So opening keeps as a point does, by the durable words: slices
+//! with another working word, and what a shrink has cut off.
+//!
+//! Invariant: all of it is durable before the recovered state counts. May import `replay_journal`,
+//! `snapshots`, `engine` and below.
+
+use super::replay_journal::{Pair, next_region_words, words_of};
+use crate::bitmap::{Side, Slices, Validity};
+use crate::error::{Error, Result};
+use crate::format::snapshots::table::Entry;
+use crate::format::{layout, le_word};
+use crate::pair::snapshots::Store;
+use crate::units::{LaneIndex, PAGE, PageIndex, SLICE, SUPERCHUNK};
+
+/// The lane that appends. No other thread has the pair.
+const LANE: LaneIndex = LaneIndex(0);
+
+impl Pair<'_> {
+    /// Keeps what the live snapshots of the store lack, before the working state of `len` bytes
+    /// becomes a durable point. The caller makes the store durable.
+    pub fn keep_for_snapshots(&self, store: &Store, len: u64) -> Result<()> {
+        let live = store.live();
+        let reach = live.iter().map(|entry| entry.len).max().unwrap_or(0);
+        let keeping = Keeping { pair: self, store, live };
+        for start in (0..len.min(reach)).step_by(SUPERCHUNK) {
+            keeping.keep_changed(start, len.min(reach))?;
+        }
+        let there = reach.min(self.home.len());
+        for n in len / PAGE as u64..there.div_ceil(PAGE as u64) {
+            keeping.keep_cut_off(PageIndex(n), len)?;
+        }
+        Ok(())
+    }
+}
+
+struct Keeping<'a> {
+    pair: &'a Pair<'a>,
+    store: &'a Store,
+    live: Vec<Entry>,
+}
+
+impl Keeping<'_> {
+    /// Keeps the slices of a superchunk that have changed since the durable point. Skips ranges in
+    /// which words of both kinds are holes.
+    fn keep_changed(&self, start: u64, len: u64) -> Result<()> {
+        let superchunk = (start / SUPERCHUNK as u64) as usize;
+        let mut regions = vec![0; layout::REGION_WORDS_LEN as usize];
+        self.pair.read(&mut regions, layout::region_words(superchunk))?;
+        let (first, words) = words_of(start, len);
+        let mut from = 0;
+        while from < words {
+            let next = self.pair.next_words(first, from, words)?;
+            let at = next_region_words(&regions, from..next);
+            if at >= words {
+                break;
+            }
+            let at = at / PAGE * PAGE;
+            let count = (words - at).min(PAGE) / 8;
+            self.keep_page_of_words(PageIndex(first.0 + at as u64 / 8), count, &regions)?;
+            from = at + PAGE;
+        }
+        Ok(())
+    }
+
+    fn keep_page_of_words(&self, first: PageIndex, count: usize, regions: &[u8]) -> Result<()> {
+        let mut words = vec![0; count * 8];
+        self.pair.read(&mut words, layout::slice_word(first))?;
+        let mut durable = words.clone();
+        self.pair.read(&mut durable, layout::durable_word(first))?;
+        let both = words
+            .chunks_exact(8)
+            .zip(durable.chunks_exact(8))
+            .map(|(a, b)| (le_word(a), le_word(b)));
+        for (n, (word, durable)) in both.enumerate() {
+            let page = PageIndex(first.0 + n as u64);
+            let region = page.region().in_superchunk() * 8;
+            let bit = le_word(&regions[region..region + 8]) >> page.in_region() & 1 == 1;
+            let changed = Slices(Validity::new(word, bit).0 ^ durable);
+            self.keep(page, changed, Validity(durable), |_| true)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the slices of a page that lie past the length, with the one that it cuts. Slices of
+    /// zeroes are left out: past its end the file reads as zeroes.
+    fn keep_cut_off(&self, page: PageIndex, len: u64) -> Result<()> {
+        let mut word = [0; 8];
+        self.pair.read(&mut word, layout::durable_word(page))?;
+        let before = len.saturating_sub(page.start()).min(PAGE as u64) as usize / SLICE;
+        let past = Slices::range(before, PAGE / SLICE);
+        let is_nonzero = |bytes: &[u8]| bytes.iter().any(|byte| *byte != 0);
+        self.keep(page, past, Validity(le_word(&word)), is_nonzero)
+    }
+
+    /// Keeps those of the slices that a snapshot reads from their durable slots and that are
+    /// `wanted`.
+    fn keep(
+        &self,
+        page: PageIndex,
+        slices: Slices,
+        durable: Validity,
+        wanted: impl Fn(&[u8]) -> bool,
+    ) -> Result<()> {
+        let reaching = self.live.iter().rev().find(|entry| entry.len > page.start());
+        let Some(epoch) = reaching.map(|entry| entry.number).filter(|_| !slices.is_empty()) else {
+            return Ok(());
+        };
+        let owed = slices.without(self.store.kept_since(page, epoch));
+        let (mut mask, mut bytes) = (Slices::NONE, Vec::with_capacity(PAGE));
+        for n in owed.runs().flatten() {
+            let mut slice = [0; SLICE];
+            let offset = page.start() + (n * SLICE) as u64;
+            let (file, at) = match durable.side(n) {
+                Side::Home => (self.pair.home, offset),
+                Side::Reflection => (self.pair.reflection, layout::reflection(offset)),
+            };
+            let read = file.read_file(&mut slice, at);
+            read.map_err(|e| Error::io_at("read", file.path(), at, e))?;
+            if wanted(&slice) {
+                mask = mask.or(Slices::range(n, n + 1));
+                bytes.extend_from_slice(&slice);
+            }
+        }
+        if !mask.is_empty() {
+            self.store.appender(LANE, 1, mask.count())?.keep(epoch, page, mask, &bytes);
+        }
+        Ok(())
+    }
+}

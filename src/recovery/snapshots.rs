@@ -1,0 +1,237 @@
+//! The store of snapshots of a pair that is being opened: to which pair it belongs, and how it is
+//! opened.
+//!
+//! Invariant: a store of another pair, or of another time, is refused before anything is written.
+//! A store without a live snapshot means nothing, and is removed. May import `trust`, `medium`,
+//! `make`, `engine` and below.
+
+use super::trust::Named;
+use super::{Carried, Mapped, Opening};
+use crate::config::Medium;
+use crate::engine::companions::map_store;
+use crate::engine::superblock::{UNFINISHED, remove_own};
+use crate::error::{Distrust, Error, Result, SnapshotError};
+use crate::format::snapshots::TABLES_END;
+use crate::format::snapshots::table::Table;
+use crate::format::superblock::{State, Superblock};
+use crate::mmap::MappedFile;
+use crate::mutant::{planted, unless};
+use crate::pair::snapshots::Store;
+use crate::platform::{File, FileId, FileStat, Name};
+
+/// The store of a pair that is being opened.
+pub(super) struct FoundStore {
+    file: File,
+    len: u64,
+    /// The table that counts.
+    pub table: Table,
+}
+
+impl FoundStore {
+    /// Returns `true` if there is a live snapshot.
+    fn is_live(&self) -> bool {
+        !self.table.entries.is_empty()
+    }
+}
+
+/// The store in the course of an opening.
+pub(super) struct OpenStore {
+    store: Store,
+    /// The number of the last opening that its table tells.
+    opening: u64,
+    has_begun: bool,
+}
+
+impl Opening<'_> {
+    /// Returns the file in the place of the store, if it is this pair's. Writes nothing.
+    /// `superblock` is the one that was found.
+    ///
+    /// # Errors
+    /// `Untrusted` if the file belongs to another pair. It is one of another time if the pair had a
+    /// later session than the store: that session has kept nothing in it.
+    pub(super) fn find_store(
+        &self,
+        name: &Name,
+        home: &FileStat,
+        superblock: &Superblock,
+    ) -> Result<Option<FoundStore>> {
+        let (file, stat) = match self.open_trusted(name, home)? {
+            Named::Nothing => return Ok(None),
+            Named::Irregular => return Err(self.distrusted(name, Distrust::IsIrregular)),
+            Named::Distrusted(why) => return Err(self.distrusted(name, why)),
+            Named::Trusted(file, stat) => (file, stat),
+        };
+        let tables = self.read_tables(&file, &stat, name)?;
+        let Some(table) = Table::newest(&tables, &superblock.uuid) else {
+            if Table::may_be_of(&tables, &superblock.uuid) {
+                let what = "neither copy of the table is whole";
+                return Err(Error::damaged_snapshots(name.path(), 0, what));
+            }
+            return Err(self.distrusted(name, Distrust::IsOfAnotherPair));
+        };
+        let last = match superblock.state {
+            State::InUse => superblock.session,
+            _ => superblock.session.saturating_sub(1),
+        };
+        let found = FoundStore { file, len: stat.len, table };
+        if found.is_live() && found.table.opening < last && !planted!(OldStoreTaken) {
+            return Err(self.distrusted(name, Distrust::IsOfAnotherPair));
+        }
+        Ok(Some(found))
+    }
+
+    fn read_tables(&self, file: &File, stat: &FileStat, name: &Name) -> Result<Vec<u8>> {
+        let mut tables = vec![0; stat.len.min(TABLES_END) as usize];
+        self.platform
+            .read_at(file, FileId::Snapshots, &mut tables, 0)
+            .map_err(|e| Error::io_at("read the snapshots", name.path(), 0, e))?;
+        Ok(tables)
+    }
+
+    /// Returns `true` if the file is the store of another pair, or no store.
+    pub(super) fn is_anothers_store(
+        &self,
+        (file, stat, name): (&File, &FileStat, &Name),
+        uuid: &[u8; 16],
+    ) -> Result<bool> {
+        Ok(!Table::may_be_of(&self.read_tables(file, stat, name)?, uuid))
+    }
+
+    /// Removes a store without a live snapshot. The removal is durable before anything is changed:
+    /// else a power loss could bring back an older table, with a snapshot for which nothing was
+    /// kept.
+    fn remove_store(&self, name: &Name, store: &FoundStore) -> Result<()> {
+        remove_own(self.platform, name, &store.file).map_err(self.io("remove", name.path()))?;
+        if !self.is_kept_in_memory() {
+            let folder = name.folder();
+            let sync = || self.platform.sync_dir(folder, &store.file);
+            unless!(
+                EmptyStoreRemovalNotSynced,
+                sync().map_err(self.io("sync the folder", folder.path()))?
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Mapped<'_> {
+    /// Looks for the store of snapshots. Refuses one that is not this pair's, before anything is
+    /// written.
+    pub(super) fn find_store(&mut self) -> Result<()> {
+        let Carried { verdict, companions, located, superblock, .. } = &self.carried;
+        if !verdict.is_fresh {
+            let name = companions.snapshots();
+            let opening = &located.opening;
+            let found = opening.find_store(name, &located.stat, superblock)?;
+            let rollback = found.as_ref().map_or(0, |found| found.table.rollback);
+            if opening.options.read_only && rollback != 0 {
+                let why = SnapshotError::RollbackUnderWay { number: rollback };
+                return Err(Error::Snapshot { path: opening.path.to_owned(), why });
+            }
+            self.carried.store = found;
+        }
+        Ok(())
+    }
+
+    /// Opens the store that was found, and makes durable what it holds. A reader does that, too: it
+    /// changes nothing. Removes a store that no snapshot needs.
+    pub(super) fn open_store(&mut self) -> Result<()> {
+        let Some(found) = self.carried.store.take() else { return Ok(()) };
+        let Carried { companions, located, .. } = &self.carried;
+        if !found.is_live() {
+            let (name, opening) = (companions.snapshots(), &located.opening);
+            return if opening.options.read_only {
+                Ok(())
+            } else {
+                opening.remove_store(name, &found)
+            };
+        }
+        let opening = found.table.opening;
+        let file = self.map_store(found)?;
+        let store = Store::open(file, self.carried.superblock.uuid)?;
+        if let Some(offset) = store.damage() {
+            let what = "it is newer than the table of the snapshots";
+            return Err(Error::damaged_snapshots(store.file().path(), offset, what));
+        }
+        unless!(FoundStoreNotDurable, self.settle_store(&store)?);
+        self.store = Some(OpenStore { store, opening, has_begun: false });
+        Ok(())
+    }
+
+    /// Keeps for the snapshots what the crashed session had not kept: see `keep`. Its working state
+    /// is about to become a durable point.
+    pub(super) fn keep_for_snapshots(&mut self) -> Result<()> {
+        let next = self.carried.superblock.session + 1;
+        self.begin_store(next)?;
+        if let Some(open) = &self.store
+            && !planted!(DeadSessionKeepsNothing)
+        {
+            self.pair().keep_for_snapshots(&open.store, self.carried.verdict.lengths.len)?;
+            // Orders what is kept before everything by which the working state counts.
+            unless!(DeadKeepsNotDurable, self.settle_store(&open.store)?);
+        }
+        Ok(())
+    }
+
+    /// Notes in the store that this session begins, durably. An opening that died may have done so
+    /// under the same number, and each opening needs its own.
+    pub(super) fn begin_store(&mut self, session: u64) -> Result<()> {
+        let Some(OpenStore { store, opening, has_begun }) = &mut self.store else { return Ok(()) };
+        let number = session.max(*opening + 1);
+        if !*has_begun {
+            store.begin(number)?;
+        } else if number > *opening {
+            store.change_table(|table| {
+                table.opening = number;
+                Ok(())
+            })?;
+        }
+        (*opening, *has_begun) = (number, true);
+        let Some(OpenStore { store, .. }) = &self.store else { return Ok(()) };
+        unless!(BegunStoreNotDurable, self.settle_store(store)?);
+        Ok(())
+    }
+
+    /// Hands the store over to a session of this number. Removes the leftover of a session that has
+    /// died while it made one.
+    pub(super) fn take_store(&mut self, session: u64) -> Result<Option<Store>> {
+        let Carried { verdict, companions, located, .. } = &self.carried;
+        let (opening, stat, name) = (&located.opening, &located.stat, companions.snapshots());
+        if !opening.options.read_only {
+            if !verdict.is_fresh {
+                let unfinished = name.with_suffix(UNFINISHED);
+                unless!(
+                    UnfinishedStoreStays,
+                    opening.remove_leftover(&unfinished, stat).map(drop)?
+                );
+            }
+            self.begin_store(session)?;
+        }
+        Ok(self.store.take().map(|open| open.store))
+    }
+
+    /// Makes durable what was stored to the store.
+    fn settle_store(&self, store: &Store) -> Result<()> {
+        self.platform.drain();
+        if self.medium != Medium::Ram && !store.file().drains_are_durable() {
+            store.sync().map_err(|e| Error::io("sync", store.file().path(), e))?;
+        }
+        Ok(())
+    }
+
+    fn map_store(&self, found: FoundStore) -> Result<MappedFile> {
+        let Carried { verdict, companions, located, .. } = &self.carried;
+        let (opening, path) = (&located.opening, companions.snapshots().path());
+        let FoundStore { file, len, .. } = found;
+        let is_synchronous = self.medium == Medium::Dax && opening.forced.is_none();
+        let map = |most| match opening.options.read_only {
+            true => opening.platform.map_private(Some((&file, len)), most),
+            false => opening.platform.map(&file, most, is_synchronous),
+        };
+        let mapping = map_store(verdict.max_len, len, map)
+            .map_err(|(most, e)| Error::of_mapping(path, most, verdict.max_len, e))?;
+        let (platform, path) = (self.platform.clone(), path.to_owned());
+        let file = MappedFile::new(platform, FileId::Snapshots, path, file, mapping, len);
+        Ok(if opening.options.read_only { file.into_private() } else { file })
+    }
+}

@@ -1,0 +1,22 @@
+//! Tests of snapshots.
+//!
+//! | module | what it asks |
+//! |---|---|
+//! | `automatic` | Does a file take snapshots by itself, and drop what is not kept? |
+//! | `kill` | Do snapshots survive SIGKILL? |
+//! | `life` | Is the store made, found, refused and removed as a companion is? |
+//! | `misuse` | Do they bear closures, readers, and names of all kinds? |
+//! | `model` | Do snapshots hold what was sealed, with random operations? |
+//! | `power` | Do they survive a loss of power, on recorded traces? |
+//! | `steps` | Is each step durable before the next one relies on it? |
+//! | `threads` | Is a snapshot one state beside writers, and does it stay so? |
+
+mod automatic;
+mod kill;
+mod life;
+mod misuse;
+mod model;
+#[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable)))]
+mod power;
+mod steps;
+mod threads;
