@@ -3,6 +3,7 @@
 use atomic_mmap::{Medium, Options};
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The end of each help text and man page.
 pub const CODES: &str = "\
@@ -68,7 +69,7 @@ pub enum Command {
     /// Check the file and its companions, and read every byte. Changes nothing.
     Verify(File),
     /// Recover the file, bring all bytes home, and remove the companions: it is a plain file then.
-    Settle(File),
+    Settle(Settle),
     /// Repair files that an open refuses. Without --discard or --trust, say what each would do.
     Repair(Repair),
     /// Print the numbers of a file: lengths, and bytes in its companions.
@@ -79,6 +80,9 @@ pub enum Command {
     Watch(Watch),
     /// Copy one state of a file to a new plain file. Some programs serve copies of files in use.
     Cp(Cp),
+    /// Take, list, copy and drop snapshots of a closed file, or go back to one.
+    #[command(subcommand)]
+    Snapshot(Snapshot),
     /// Say what a folder's file system would promise, and why.
     Doctor(Folder),
     /// Measure writes and durable points in a folder, for a few seconds.
@@ -99,6 +103,15 @@ pub enum Command {
 pub struct File {
     /// The file.
     pub file: PathBuf,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Settle {
+    /// The file.
+    pub file: PathBuf,
+    /// Drop the file's snapshots. A plain file has none.
+    #[arg(long)]
+    pub drop_snapshots: bool,
 }
 
 #[derive(clap::Args, Debug)]
@@ -177,6 +190,98 @@ pub struct Cp {
     pub from: PathBuf,
     /// The new file, which must not exist.
     pub to: PathBuf,
+}
+
+/// A command on snapshots. `drop`, `rollback`, `retain` and `create` bring all bytes home.
+#[derive(Subcommand, Debug)]
+pub enum Snapshot {
+    /// Seal the present state under a name. The companions stay from then on.
+    Create(Named),
+    /// Print number, name, time, length and held bytes of each. Changes nothing.
+    List(File),
+    /// Drop a snapshot, and give back the space that only it needed.
+    Drop(Named),
+    /// Give the file the bytes and the length of a snapshot. Asks before.
+    Rollback(Rollback),
+    /// Write the bytes of a snapshot to a new plain file, which belongs to you alone. Changes
+    /// nothing else.
+    Copy(CopySnapshot),
+    /// Drop the oldest snapshots, until the others meet every limit.
+    Retain(Retain),
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Named {
+    /// The file.
+    pub file: PathBuf,
+    /// The snapshot's name.
+    pub name: String,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Rollback {
+    #[command(flatten)]
+    pub of: Named,
+    /// Seal the present under this name before. Going back to it takes the rollback back.
+    #[arg(long, value_name = "NAME")]
+    pub undo: Option<String>,
+    /// Do not ask.
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct CopySnapshot {
+    #[command(flatten)]
+    pub of: Named,
+    /// The new file, which must not exist.
+    pub to: PathBuf,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Retain {
+    /// The file.
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub limits: Limits,
+}
+
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = true)]
+pub struct Limits {
+    /// Keep at most this many.
+    #[arg(long)]
+    pub number: Option<usize>,
+    /// Keep those that are at most this old: a number, and s, m, h, d or w.
+    #[arg(long, value_parser = age)]
+    pub age: Option<Duration>,
+    /// Keep as many as need at most this much disk: a number, and K, M, G or T for units of 1024.
+    /// The newest one always stays.
+    #[arg(long, value_parser = bytes)]
+    pub bytes: Option<u64>,
+}
+
+fn age(text: &str) -> Result<Duration, String> {
+    const UNITS: [(char, u64); 5] =
+        [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 604_800)];
+    scaled(text, &UNITS, None).map(Duration::from_secs)
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    const UNITS: [(char, u64); 4] =
+        [('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40)];
+    scaled(text, &UNITS, Some(1))
+}
+
+/// Returns a number times its unit. `plain` is the unit of a number without one, if that may be.
+fn scaled(text: &str, units: &[(char, u64)], plain: Option<u64>) -> Result<u64, String> {
+    let unit = units.iter().find(|(name, _)| text.ends_with(*name));
+    let number = unit.map_or(text, |(name, _)| text.trim_end_matches(*name));
+    let names: Vec<String> = units.iter().map(|(name, _)| name.to_string()).collect();
+    let unit = unit.map(|(_, unit)| *unit).or(plain);
+    let unit = unit.ok_or_else(|| format!("no unit at its end: {}", names.join(", ")))?;
+    let number: u64 = number.parse().map_err(|e| format!("{e}"))?;
+    number.checked_mul(unit).ok_or_else(|| "too large".to_owned())
 }
 
 #[derive(clap::Args, Debug)]

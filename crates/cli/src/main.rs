@@ -6,14 +6,16 @@
 //! | `outcome` | exit codes, and the errors that lead to them |
 //! | `report` | what a command prints, for people and as JSON |
 //! | `progress` | progress on a terminal, and the end by SIGINT |
+//! | `ask` | questions to the user |
 //! | `verdict` | what a look at a file means for its user |
 //! | `heat` | how many writes each part of a file had, and pictures of it |
 //! | `live` | copies of files that another process has open |
-//! | `commands` | a file for each command |
+//! | `commands` | a file or a folder for each command |
 //!
 //! Invariant: a command opens a file by the public calls of `atomic-mmap` alone.
 
 mod args;
+mod ask;
 mod commands;
 mod heat;
 mod live;
@@ -54,6 +56,7 @@ fn run(args: Args) -> Result<Outcome, Failure> {
         Command::Heatmap(of) => commands::heatmap::run(common, of),
         Command::Watch(of) => commands::watch::run(common, of),
         Command::Cp(of) => commands::cp::run(common, of),
+        Command::Snapshot(what) => commands::snapshot::run(common, what),
         Command::Doctor(of) => commands::doctor::run(common, of),
         Command::Bench(of) => commands::bench::run(common, of),
         Command::Completions { shell } => commands::generate::completions(*shell),

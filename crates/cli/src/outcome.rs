@@ -2,7 +2,7 @@
 
 use crate::report::{SCHEMA, tell};
 use crate::verdict::is_damage;
-use atomic_mmap::Error;
+use atomic_mmap::{Error, SnapshotError};
 use serde_json::json;
 use std::io;
 use std::path::Path;
@@ -57,6 +57,9 @@ impl Failure {
             Failure::File(Error::Busy { .. }) => Outcome::Busy,
             Failure::File(Error::Mismatch { why, .. }) if is_damage(*why) => Outcome::Damaged,
             Failure::File(Error::Mismatch { .. }) => Outcome::Mismatch,
+            Failure::File(Error::Snapshot { why: SnapshotError::Damaged { .. }, .. }) => {
+                Outcome::Damaged
+            }
             Failure::File(_) | Failure::Io(..) => Outcome::Failed,
             Failure::Usage(_) => Outcome::Usage,
         }
@@ -73,6 +76,8 @@ impl Failure {
                 Failure::File(Error::NoSpace { .. }) => "no-space",
                 Failure::File(Error::UnsupportedFileSystem { .. }) => "unsupported-file-system",
                 Failure::File(Error::Untrusted { .. }) => "untrusted",
+                Failure::File(Error::Snapshot { why, .. }) => snapshot_code(why),
+                Failure::Io(_, error) if error.kind() == io::ErrorKind::StorageFull => "no-space",
                 _ => "failed",
             },
         }
@@ -95,5 +100,16 @@ impl Failure {
         } else {
             tell(&format!("error: {message}\n"));
         }
+    }
+}
+
+fn snapshot_code(why: &SnapshotError) -> &'static str {
+    match why {
+        SnapshotError::NotFound { .. } => "no-such-snapshot",
+        SnapshotError::Exists { .. } => "snapshot-exists",
+        SnapshotError::BadName { .. } => "bad-snapshot-name",
+        SnapshotError::TooMany { .. } => "too-many-snapshots",
+        SnapshotError::RollbackUnderWay { .. } => "rollback-under-way",
+        _ => "failed",
     }
 }

@@ -70,9 +70,11 @@ pub fn run(common: &Common, of: &Heatmap) -> Result<Outcome, Failure> {
 /// Refuses a picture in the place of the file or of its companions, also by other names of them.
 fn refuse_own_files(picture: &Path, look: &Inspection) -> Result<(), Failure> {
     let id = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
-    let own = [Some(&look.home), look.reflection.as_ref(), look.journal.as_ref()];
+    let beside = [&look.reflection, &look.journal, &look.snapshot_file].map(Option::as_ref);
     let taken = id(picture);
-    if taken.is_some() && own.into_iter().flatten().any(|path| id(path) == taken) {
+    if taken.is_some()
+        && [Some(&look.home)].into_iter().chain(beside).flatten().any(|path| id(path) == taken)
+    {
         let message = "the picture would replace the file or one of its companions";
         return Err(Failure::Usage(format!("{}: {message}", picture.display())));
     }

@@ -4,6 +4,9 @@ use crate::args::{Common, File};
 use crate::outcome::{Failure, Outcome};
 use crate::report::Report;
 use crate::verdict;
+use atomic_mmap::SnapshotFound;
+use serde_json::{Value, json};
+use std::time::UNIX_EPOCH;
 
 /// Prints the findings. The exit code is that of `verify`, so that scripts can tell refusals.
 pub fn run(common: &Common, of: &File) -> Result<Outcome, Failure> {
@@ -17,6 +20,9 @@ pub fn run(common: &Common, of: &File) -> Result<Outcome, Failure> {
     let path = |path: &Option<std::path::PathBuf>| path.as_ref().map(|p| p.display().to_string());
     report.text("reflection_file", path(&look.reflection));
     report.text("journal", path(&look.journal));
+    report.text("snapshot_file", path(&look.snapshot_file));
+    let (all, told) = snapshots(&look.snapshots);
+    report.add("snapshots", all, told);
     report.text("uuid", look.uuid.clone());
     if let Some(session) = look.session {
         report.count("session", session);
@@ -26,4 +32,22 @@ pub fn run(common: &Common, of: &File) -> Result<Outcome, Failure> {
     }
     report.print(common.json)?;
     Ok(verdict::outcome(&look))
+}
+
+/// Returns the snapshots as JSON and for people.
+fn snapshots(all: &[SnapshotFound]) -> (Value, String) {
+    let seconds = |of: &SnapshotFound| {
+        of.created.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    };
+    let as_json = all.iter().map(|of| {
+        json!({
+            "number": of.number,
+            "name": of.name,
+            "created": seconds(of),
+            "length": of.len,
+        })
+    });
+    let told: Vec<String> = all.iter().map(|of| format!("{:?} ({})", of.name, of.number)).collect();
+    let told = if told.is_empty() { "none".to_owned() } else { told.join(", ") };
+    (as_json.collect(), told)
 }

@@ -1,4 +1,4 @@
-//! A file for each command.
+//! A file or a folder for each command.
 
 pub mod bench;
 pub mod cp;
@@ -8,6 +8,7 @@ pub mod heatmap;
 pub mod inspect;
 pub mod repair;
 pub mod settle;
+pub mod snapshot;
 pub mod stats;
 pub mod verify;
 pub mod watch;

@@ -1,9 +1,10 @@
 //! `repair`: takes one of the ways that are left for files that an open refuses.
 
 use crate::args::{Common, Repair};
+use crate::ask;
 use crate::outcome::{Failure, Outcome};
 use crate::progress::shown;
-use crate::report::{Report, tell};
+use crate::report::Report;
 use crate::verdict;
 use atomic_mmap::{CloseMode, Decision, Inspection, OnMismatch};
 
@@ -23,7 +24,7 @@ pub fn run(common: &Common, of: &Repair) -> Result<Outcome, Failure> {
     file.close(CloseMode::Spatial)?;
     report.flag("repaired", true);
     // A companion that may be another file's is not removed.
-    let companions = [&look.reflection, &look.journal].into_iter().flatten();
+    let companions = [&look.reflection, &look.journal, &look.snapshot_file].into_iter().flatten();
     let stay = companions.filter(|path| path.symlink_metadata().is_ok());
     let stay: Vec<String> = stay.map(|path| path.display().to_string()).collect();
     let told = if stay.is_empty() { "nothing".to_owned() } else { stay.join(", ") };
@@ -48,7 +49,6 @@ fn agreed_wish(of: &Repair, look: &Inspection) -> Result<Option<OnMismatch>, Fai
     Ok(Some(wish))
 }
 
-/// Asks on standard error. Only `y` and `yes` agree.
 fn agrees(look: &Inspection, wish: OnMismatch) -> Result<bool, Failure> {
     let what = match wish {
         OnMismatch::Discard => {
@@ -56,12 +56,5 @@ fn agrees(look: &Inspection, wish: OnMismatch) -> Result<bool, Failure> {
         }
         _ => "believe the companions, although they do not fit",
     };
-    tell(&format!("{}: {what}? [y/N] ", look.home.display()));
-    let mut answer = String::new();
-    let read = std::io::stdin().read_line(&mut answer);
-    read.map_err(|e| Failure::Io("standard input".into(), e))?;
-    if answer.is_empty() {
-        tell("no answer; --yes does not ask\n");
-    }
-    Ok(matches!(answer.trim(), "y" | "yes"))
+    ask::agrees(&format!("{}: {what}", look.home.display()))
 }

@@ -43,6 +43,12 @@ pub fn run(common: &Common, of: &Stats) -> Result<Outcome, Failure> {
             metadata(look.journal.as_deref())?.map_or(0, |found| found.len()),
             "Length of the journal.",
         ),
+        (
+            "snapshot_allocated_bytes",
+            metadata(look.snapshot_file.as_deref())?.map_or(0, allocated),
+            "Disk space of what snapshots keep.",
+        ),
+        ("snapshots", look.snapshots.len() as u64, "Number of snapshots."),
         ("reflected_bytes", slices * 64, "Bytes with their valid version in the reflection file."),
         ("reflected_pages", pages, "Pages of 4 KiB with bytes in the reflection file."),
         ("reflected_regions", regions.len() as u64, "Regions of 256 KiB with such pages."),

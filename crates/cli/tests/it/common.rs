@@ -45,8 +45,8 @@ impl Scratch {
 
     /// Returns the reflection file.
     pub fn reflection(&self) -> PathBuf {
-        let is_one =
-            |name: &&String| name.starts_with(".atomic-mmap.") && !name.contains("journal");
+        let is_other = |name: &str| name.contains("journal") || name.contains("snapshots");
+        let is_one = |name: &&String| name.starts_with(".atomic-mmap.") && !is_other(name);
         self.file(self.names().iter().find(is_one).expect("a reflection file"))
     }
 

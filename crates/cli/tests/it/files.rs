@@ -1,7 +1,7 @@
 //! Files that an open takes: plain, closed, after SIGKILL, in use.
 
 use crate::common::{Holder, LEN, assert_known, command, make, run, scratch};
-use atomic_mmap::CloseMode;
+use atomic_mmap::{AtomicMappedFile, CloseMode};
 use snapbox::{assert_data_eq, str};
 use std::path::Path;
 
@@ -33,6 +33,8 @@ length            4.9 KiB
 length on disk    4.9 KiB
 reflection file   none
 journal           none
+snapshot file     none
+snapshots         none
 uuid              none
 lanes to recover  0
 
@@ -201,4 +203,29 @@ fn pictures() {
     assert_eq!(scratch.contents(), before);
     let unknown = run(&["heatmap", "-o", "picture.bmp"], &path).code(2);
     assert!(unknown.err().contains("png, svg and txt"));
+}
+
+#[test]
+fn a_file_with_snapshots_is_settled_only_if_they_may_go() {
+    let scratch = scratch();
+    let path = scratch.file("sealed");
+    make(&path, CloseMode::Fast);
+    let file = AtomicMappedFile::open(&path).expect("open");
+    file.snapshot("before").expect("seal");
+    file.close(CloseMode::Fast).expect("close");
+    let look = run(&["inspect", "--json"], &path).code(0).json();
+    assert_eq!(
+        (&look["snapshots"][0]["name"], &look["snapshots"][0]["length"]),
+        (&"before".into(), &LEN.into())
+    );
+    assert!(look["snapshot_file"].as_str().is_some_and(|name| name.ends_with(".snapshots")));
+    assert!(run(&["inspect"], &path).code(0).out().contains("\"before\" (1)"));
+    let before = scratch.contents();
+    let refused = run(&["settle"], &path).code(2);
+    assert!(refused.err().contains("--drop-snapshots"), "{}", refused.err());
+    assert_eq!(scratch.contents(), before);
+    let settled = run(&["settle", "--json", "--drop-snapshots"], &path).code(0).json();
+    assert_eq!((&settled["dropped_snapshots"], &settled["plain"]), (&1.into(), &true.into()));
+    assert_eq!(scratch.names(), ["sealed"]);
+    assert_known(&path);
 }

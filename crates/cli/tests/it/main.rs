@@ -5,4 +5,5 @@ mod ends;
 mod files;
 mod live;
 mod refusals;
+mod snapshots;
 mod texts;

@@ -179,7 +179,7 @@ fn another_user_and_a_folder_that_is_read_only() {
 
 /// Runs the command in a shell with a disk of 8 KiB. `$0` is the program, `$1` a file, `$2` the
 /// disk. What is left on the disk is printed.
-fn on_a_full_disk(line: &str, path: &Path, disk: &Path) -> Option<Run> {
+pub fn on_a_full_disk(line: &str, path: &Path, disk: &Path) -> Option<Run> {
     let can = Command::new("unshare").args(["-m", "true"]).stderr(Stdio::null()).status();
     if !is_root() || !can.is_ok_and(|status| status.success()) {
         println!("skipped: only root can mount");

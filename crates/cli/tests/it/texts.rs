@@ -3,7 +3,7 @@
 use crate::common::{Run, command, run, scratch};
 
 /// The commands, as `--help` lists them.
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "inspect",
     "verify",
     "settle",
@@ -12,6 +12,7 @@ const COMMANDS: [&str; 12] = [
     "heatmap",
     "watch",
     "cp",
+    "snapshot",
     "doctor",
     "bench",
     "completions",
@@ -25,6 +26,8 @@ fn help_texts() {
         (&["--help"][..], snapbox::file!["texts/help.txt"]),
         (&["repair", "--help"], snapbox::file!["texts/repair.txt"]),
         (&["heatmap", "--help"], snapbox::file!["texts/heatmap.txt"]),
+        (&["snapshot", "--help"], snapbox::file!["texts/snapshot.txt"]),
+        (&["snapshot", "retain", "--help"], snapbox::file!["texts/snapshot-retain.txt"]),
     ] {
         let said = Run(command().args(arguments).output().expect("run")).code(0).out();
         snapbox::assert_data_eq!(said, text);
@@ -58,6 +61,9 @@ fn completions_and_man_pages_name_every_command() {
     let names = scratch.names();
     for name in COMMANDS {
         assert!(names.contains(&format!("atomic-mmap-{name}.1")), "{name}: {names:?}");
+    }
+    for name in ["create", "list", "drop", "rollback", "copy", "retain"] {
+        assert!(names.contains(&format!("atomic-mmap-snapshot-{name}.1")), "{name}: {names:?}");
     }
     let page = Run(command().arg("man").output().expect("run")).code(0).out();
     assert!(page.starts_with(".ie") && page.contains("130"), "{page}");
