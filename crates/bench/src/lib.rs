@@ -15,12 +15,13 @@
 //! | `fio` | unmodified fio on `crates/preload`, against the kernel |
 //! | `sqlite` | SQLite on this crate's VFS, against SQLite on its own |
 //! | `ratios` | the goals, and their measurements |
+//! | `snapshots` | snapshots, against the same work without them |
 //! | `alone` | one operation, for a profiler |
 //! | `scratch` | the folders of the files |
 //!
 //! Imports go downwards in this order, from the bottom up: `scratch`, `offsets`, `memory`,
 //! `subject`; `ours`, `baselines`, `peers`; `measure`; `ratios`, `figures`; `practical`, `fio`,
-//! `sqlite`, `alone`.
+//! `sqlite`, `snapshots`, `alone`.
 
 pub mod alone;
 pub mod baselines;
@@ -34,5 +35,6 @@ pub mod peers;
 pub mod practical;
 pub mod ratios;
 pub mod scratch;
+pub mod snapshots;
 pub mod sqlite;
 pub mod subject;

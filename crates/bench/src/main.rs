@@ -25,6 +25,9 @@ usage: cargo run --release -p bench -- <what> [options]
   sqlite             measures SQLite on the VFS of crates/sqlite against SQLite on its own, prints a table, and
                      writes target/bench/sqlite.json
 
+  snapshots          measures writes with automatic snapshots, first writes after a snapshot, snapshots of a large file,
+                     reads of snapshots and their space, prints a table, and writes target/bench/snapshots.json
+
   figures            the papers' figures, with all contenders in them: target/bench/figures/index.html. SQLite, LMDB
                      and redb are there with --features peers, PMDK where libpmemobj is installed
   alone WHAT         one operation over and over, for a profiler: write, read, transact (of eight), limit
@@ -32,7 +35,8 @@ usage: cargo run --release -p bench -- <what> [options]
                      or tpcc:MODE, update:MODE: SQLite in one of the modes of `sqlite` (with --ram on tmpfs)
 
   --quick            fewer rounds
-  --only NAME        only the groups (small, documents, index, log, files; or tpcc, update, pages, small, ycsb, bytes, speedtest1; or writes, transactions, reads, ram, scaling, volume, baselines, opening,
+  --only NAME        only the groups (small, documents, index, log, files; or tpcc, update, pages, small, ycsb, bytes, speedtest1; or auto, touch, seal,
+                     snapshot_read, space; or writes, transactions, reads, ram, scaling, volume, baselines, opening,
                      dram) with this in their name
   --dir FOLDER       where the files lie (default: /dev/shm; for practical, and for the files on disk of fio and
                      sqlite, the temporary folder)
@@ -43,11 +47,12 @@ usage: cargo run --release -p bench -- <what> [options]
 type Table = fn(&Options) -> io::Result<Found>;
 
 /// The measurements that print a table, by their names.
-const TABLES: [(&str, Table); 4] = [
+const TABLES: [(&str, Table); 5] = [
     ("ratios", ratios::measure),
     ("practical", bench::practical::measure),
     ("fio", bench::fio::measure),
     ("sqlite", bench::sqlite::measure),
+    ("snapshots", bench::snapshots::measure),
 ];
 
 /// Starts this program again in a mount namespace of its own, where that is allowed. So what it

@@ -28,8 +28,8 @@ impl std::fmt::Display for Goal {
     }
 }
 
-/// The names in `ratios.json`, `practical.json`, `fio.json` and `sqlite.json`, with their meanings
-/// and goals.
+/// The names in `ratios.json`, `practical.json`, `fio.json`, `sqlite.json` and `snapshots.json`,
+/// with their meanings and goals.
 pub const GOALS: &[(&str, Goal, &str)] = &[
     ("write_64B_vs_one_drain", Goal::AtMost(1.35), "64 bytes, random, to copy and one drain"),
     ("write_256B_vs_two_drains", Goal::AtMost(1.15), "256 bytes, to copy and two drains"),
@@ -84,6 +84,17 @@ pub const GOALS: &[(&str, Goal, &str)] = &[
     ("sqlite_bytes_vs_wal", Goal::AtMost(0.6), "bytes written to the device, to WAL's"),
     ("sqlite_pmem_tpcc_vs_best", Goal::AtLeast(2.4), "TPC-C on tmpfs, to the best mode of SQLite"),
     ("sqlite_pmem_update_1KiB_vs_best", Goal::AtLeast(2.4), "updates of 1 KiB on tmpfs"),
+    // Snapshots, in `snapshots.json`.
+    ("auto_snapshot_4KiB", Goal::AtMost(1.05), "4 KiB, a snapshot each 100,000 writes, 8 kept"),
+    ("auto_snapshot_4KiB_hot", Goal::AtMost(1.05), "nine of ten writes in 1/128 of the file"),
+    ("auto_snapshot_64B", Goal::AtMost(1.05), "64 bytes, to the same writes without snapshots"),
+    ("auto_snapshot_64B_hot", Goal::AtMost(1.05), "64 bytes, among hot spots"),
+    ("first_touch_4KiB", Goal::AtMost(1.6), "the first write to a page, to a later one"),
+    ("snapshot_100GiB_us", Goal::AtMost(50.0), "a snapshot of a sparse file in memory, µs"),
+    ("snapshot_read_4KiB_changed", Goal::AtMost(1.5), "a read of a snapshot, to the present"),
+    ("snapshot_read_4KiB_unchanged", Goal::AtMost(1.5), "a page that has not changed since"),
+    ("space_per_changed_slice_pages", Goal::AtMost(1.1), "disk space for each byte of whole pages"),
+    ("space_per_changed_slice_lone", Goal::AtMost(1.1), "disk space for each byte of lone slices"),
     ("opens_10000_files", Goal::AtLeast(1.0), "1 if a process can have that many files open"),
 ];
 
