@@ -39,6 +39,10 @@
 // An error of a kind that this version of the interface does not know.
 #define ATO_EOTHER -10005
 
+// The snapshot does not exist, or exists already, is being read, or is damaged, or its name is no
+// name. `ato_last_error` says which.
+#define ATO_ESNAPSHOT -10006
+
 // `ato_survives`: nothing before the next sync.
 #define ATO_SURVIVES_NOTHING 0
 
@@ -90,7 +94,7 @@
 // Deploys for `ato_deploy` and a spatial close only.
 #define ATO_DEPLOY_MANUAL 2
 
-// Leaves a plain file without companions.
+// Leaves a plain file without companions. A file with snapshots keeps its companions.
 #define ATO_CLOSE_SPATIAL 0
 
 // Keeps the companions. Takes constant time.
@@ -159,6 +163,26 @@ typedef struct ato_part {
     size_t len;
 } ato_part;
 
+// A snapshot, as `ato_snapshot_list` tells of it.
+typedef struct ato_snapshot_info {
+    // Its number. Numbers grow by one, and none is given twice.
+    uint64_t number;
+    // The length of the file in it, in bytes.
+    uint64_t len;
+    // When it was taken, by the system's clock: nanoseconds since 1970.
+    uint64_t created_ns;
+    // Bytes of the companion that only this snapshot needs. Dropping it gives them back.
+    uint64_t held;
+    // Not 0: the file has taken it by itself.
+    uint8_t is_automatic;
+    // Not 0: it was the present before a rollback.
+    uint8_t is_undo;
+    // Zero.
+    uint8_t reserved[6];
+    // Its name, a text.
+    char name[72];
+} ato_snapshot_info;
+
 // Counts of what a file's handles did since it was opened.
 typedef struct ato_stats {
     // Reads that returned: `read_at`, `load`, reads of transactions.
@@ -214,6 +238,12 @@ typedef struct ato_stats {
     // Bytes of reflection pages, and of the words of their slices, that are allocated as far as
     // this open knows. Not a count: it falls when pages are given back.
     uint64_t reflection_allocated;
+    // Snapshots that were taken.
+    uint64_t snapshots;
+    // Automatic snapshots that could not be taken.
+    uint64_t failed_snapshots;
+    // Slices of 64 bytes that were kept for snapshots.
+    uint64_t kept_slices;
 } ato_stats;
 
 #ifdef __cplusplus
@@ -399,6 +429,66 @@ int ato_munmap(void *address, size_t len, int mode);
 // Requires:
 // `options` is NULL, or names `size` bytes.
 void ato_options_init(struct ato_options *options, size_t size);
+
+// Takes a snapshot of the whole file under a name of 1 to 64 bytes of UTF-8. No other snapshot of
+// the file may have it. Nothing is copied. Writers go on meanwhile.
+//
+// The snapshot stays until it is dropped, also when the file is closed. It survives what the last
+// completed write survives. A file with snapshots keeps its companions after each close, and only
+// this library may change it.
+//
+// Returns `ATO_ESNAPSHOT` if the name is taken or is no name.
+//
+// Requires:
+// `file` is an open handle. `name` is a text.
+int ato_snapshot(const struct ato_file *file, const char *name);
+
+// Drops a snapshot, and gives back the space that only it needed.
+//
+// Returns `ATO_ESNAPSHOT` if there is no snapshot of this name, or another thread reads it.
+//
+// Requires:
+// `file` is an open handle. `name` is a text.
+int ato_snapshot_drop(const struct ato_file *file, const char *name);
+
+// Gives the file the bytes and the length of a snapshot, all or nothing, whatever crashes. The
+// snapshot stays. If `undo` is not NULL, the present becomes a snapshot of that name first.
+//
+// Returns `ATO_ESNAPSHOT` if there is no snapshot of this name, or `undo` is taken. After another
+// error the file may have to be closed (`ato_health`). The next open then finishes the rollback.
+//
+// Requires:
+// `file` is an open handle. `name` is a text, and so is `undo` unless it is NULL.
+int ato_snapshot_rollback(const struct ato_file *file, const char *name, const char *undo);
+
+// Reads bytes of a snapshot. Writers go on meanwhile. The snapshot is not dropped during the call.
+//
+// Returns `ATO_ESNAPSHOT` if there is no snapshot of this name, or its bytes are damaged, and
+// `-ERANGE` if they do not all lie within the file as it was.
+//
+// Requires:
+// `file` is an open handle. `name` is a text. `buffer` names `len` bytes for this call alone.
+int ato_snapshot_read(const struct ato_file *file,
+                      const char *name,
+                      uint64_t offset,
+                      void *buffer,
+                      size_t len);
+
+// Stores what is known of the snapshots, the oldest first, and how many there are. If there are
+// more than `room`, the newest are left out: call again with more room. With a `room` of 0,
+// `snapshots` may be NULL. `count` may be NULL.
+//
+// `size` is `sizeof(ato_snapshot_info)`: a program of an earlier version gets the fields that it
+// knows. Fields that this version does not know become zero.
+//
+// Requires:
+// `file` is an open handle. `snapshots` names `room` structures of `size` bytes. `count` is NULL,
+// or names memory for a number.
+int ato_snapshot_list(const struct ato_file *file,
+                      struct ato_snapshot_info *snapshots,
+                      size_t size,
+                      size_t room,
+                      size_t *count);
 
 // Stores the counts. `size` is `sizeof(ato_stats)`: a program of an earlier version gets the
 // counts that it knows. Counts that this version does not know become zero.

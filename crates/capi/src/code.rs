@@ -19,6 +19,9 @@ pub const ATO_EOVERDUE: c_int = -10003;
 pub const ATO_EMISMATCH: c_int = -10004;
 /// An error of a kind that this version of the interface does not know.
 pub const ATO_EOTHER: c_int = -10005;
+/// The snapshot does not exist, or exists already, is being read, or is damaged, or its name is no
+/// name. `ato_last_error` says which.
+pub const ATO_ESNAPSHOT: c_int = -10006;
 
 /// Returns the number of an error.
 pub(crate) fn of(error: &Error) -> c_int {
@@ -48,6 +51,7 @@ pub(crate) fn of(error: &Error) -> c_int {
         Error::Poisoned { .. } => return ATO_EPOISONED,
         Error::Overdue { .. } => return ATO_EOVERDUE,
         Error::Mismatch { .. } => return ATO_EMISMATCH,
+        Error::Snapshot { .. } => return ATO_ESNAPSHOT,
         _ => return ATO_EOTHER,
     };
     -errno
@@ -56,14 +60,23 @@ pub(crate) fn of(error: &Error) -> c_int {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atomic_mmap::SnapshotError;
     use std::io;
     use std::path::PathBuf;
 
     /// Programs are compiled with these numbers.
     #[test]
     fn the_numbers_stay() {
-        let own = [ATO_EPANIC, ATO_EFORKED, ATO_EPOISONED, ATO_EOVERDUE, ATO_EMISMATCH, ATO_EOTHER];
-        assert_eq!(own, [-10000, -10001, -10002, -10003, -10004, -10005]);
+        let own = [
+            ATO_EPANIC,
+            ATO_EFORKED,
+            ATO_EPOISONED,
+            ATO_EOVERDUE,
+            ATO_EMISMATCH,
+            ATO_EOTHER,
+            ATO_ESNAPSHOT,
+        ];
+        assert_eq!(own, [-10000, -10001, -10002, -10003, -10004, -10005, -10006]);
         let path = PathBuf::from("/f");
         let source = || io::Error::from_raw_os_error(libc::EDQUOT).into();
         let (offset, len, file_len) = (0, 1, 0);
@@ -80,6 +93,13 @@ mod tests {
             (Error::NotWritable { path: path.clone(), source: source() }, -libc::EDQUOT),
             (Error::Forked { path: path.clone() }, ATO_EFORKED),
             (Error::Poisoned { path: path.clone(), cause: String::new() }, ATO_EPOISONED),
+            (
+                Error::Snapshot {
+                    path: path.clone(),
+                    why: SnapshotError::NotFound { name: String::new() },
+                },
+                ATO_ESNAPSHOT,
+            ),
             (Error::Overdue { path, cause: String::new() }, ATO_EOVERDUE),
         ];
         for (error, number) in expected {

@@ -30,7 +30,10 @@ pub struct ato_part {
 ///
 /// # Safety
 /// `file` is NULL, or an open handle.
-unsafe fn on(file: *const ato_file, body: impl FnOnce(&AtomicMappedFile) -> Result<()>) -> c_int {
+pub(crate) unsafe fn on(
+    file: *const ato_file,
+    body: impl FnOnce(&AtomicMappedFile) -> Result<()>,
+) -> c_int {
     call(|| {
         // SAFETY: the handle is open.
         unsafe { memory::reference(file, "file") }?.shared.with(body)

@@ -12,6 +12,7 @@
 //! | `file` | calls on an open file |
 //! | `transaction` | calls on a transaction |
 //! | `mapping` | `ato_mmap`, `ato_memcpy`, `ato_munmap` |
+//! | `snapshot` | `ato_snapshot` and its kin |
 //! | `stats` | `ato_stats` |
 //!
 //! Invariants:
@@ -27,6 +28,7 @@ pub mod file;
 pub mod mapping;
 mod memory;
 pub mod options;
+pub mod snapshot;
 pub mod stats;
 pub mod transaction;
 

@@ -22,6 +22,19 @@ pub(crate) unsafe fn path<'a>(text: *const c_char) -> Result<&'a Path> {
     Ok(Path::new(OsStr::from_bytes(text.to_bytes())))
 }
 
+/// Returns the characters of a text.
+///
+/// # Safety
+/// `text` is NULL, or a text that ends with a zero byte and outlives the call.
+pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str> {
+    if text.is_null() {
+        return Err(Failure::argument(format!("the {what} is NULL")));
+    }
+    // SAFETY: the text ends with a zero byte.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|_| Failure::argument(format!("the {what} is no UTF-8")))
+}
+
 /// Returns the bytes of a buffer to read from.
 ///
 /// # Safety

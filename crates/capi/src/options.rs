@@ -34,7 +34,7 @@ pub const ATO_DEPLOY_EAGER: c_int = 1;
 /// Deploys for `ato_deploy` and a spatial close only.
 pub const ATO_DEPLOY_MANUAL: c_int = 2;
 
-/// Leaves a plain file without companions.
+/// Leaves a plain file without companions. A file with snapshots keeps its companions.
 pub const ATO_CLOSE_SPATIAL: c_int = 0;
 /// Keeps the companions. Takes constant time.
 pub const ATO_CLOSE_FAST: c_int = 1;

@@ -64,6 +64,12 @@ pub struct ato_stats {
     /// Bytes of reflection pages, and of the words of their slices, that are allocated as far as
     /// this open knows. Not a count: it falls when pages are given back.
     pub reflection_allocated: u64,
+    /// Snapshots that were taken.
+    pub snapshots: u64,
+    /// Automatic snapshots that could not be taken.
+    pub failed_snapshots: u64,
+    /// Slices of 64 bytes that were kept for snapshots.
+    pub kept_slices: u64,
 }
 
 impl From<atomic_mmap::Stats> for ato_stats {
@@ -93,6 +99,9 @@ impl From<atomic_mmap::Stats> for ato_stats {
             allocations: stats.allocations,
             punches: stats.punches,
             reflection_allocated: stats.reflection_allocated,
+            snapshots: stats.snapshots,
+            failed_snapshots: stats.failed_snapshots,
+            kept_slices: stats.kept_slices,
         }
     }
 }

@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Programs are compiled with these sizes. */
 _Static_assert(sizeof(ato_options) == 80, "ato_options");
 _Static_assert(sizeof(ato_part) == 24, "ato_part");
-_Static_assert(sizeof(ato_stats) == 24 * 8, "ato_stats");
+_Static_assert(sizeof(ato_snapshot_info) == 112, "ato_snapshot_info");
+_Static_assert(sizeof(ato_stats) == 27 * 8, "ato_stats");
 
 #define CHECK(is_right)                                                                            \
     do {                                                                                           \
@@ -150,6 +152,72 @@ static void transactions(const char *path)
     CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
 }
 
+static void snapshots(const char *path)
+{
+    ato_file *file = opened(path, 1000);
+    ato_snapshot_info found[3];
+    ato_stats stats;
+    uint64_t len, words[sizeof found[0] / 8 + 2];
+    size_t count, size = sizeof found[0];
+    char buffer[8] = "", longest[66];
+
+    CHECK(ato_snapshot_list(file, NULL, size, 0, &count) == 0 && count == 0);
+    CHECK(ato_snapshot_list(file, NULL, size, 1, &count) == -EINVAL);
+    CHECK(ato_snapshot(file, NULL) == -EINVAL && ato_snapshot(file, "\xff") == -EINVAL);
+    SAYS("UTF-8");
+    CHECK(ato_snapshot(NULL, "first") == -EINVAL && ato_snapshot(file, "") == ATO_ESNAPSHOT);
+    CHECK(ato_write(file, 100, "old", 3) == 0 && ato_snapshot(file, "first") == 0);
+    CHECK(ato_snapshot(file, "first") == ATO_ESNAPSHOT);
+    SAYS("already");
+    CHECK(ato_write(file, 100, "new", 3) == 0 && ato_set_len(file, 2000) == 0);
+    CHECK(ato_snapshot_read(file, "first", 100, buffer, 3) == 0 && strcmp(buffer, "old") == 0);
+    CHECK(ato_snapshot_read(file, "first", 998, buffer, 3) == -ERANGE);
+    CHECK(ato_snapshot_read(file, "first", 0, NULL, 3) == -EINVAL);
+    CHECK(ato_snapshot_read(file, "none", 100, buffer, 3) == ATO_ESNAPSHOT);
+    SAYS("\"none\"");
+
+    /* The other way and back again. They stay when the file is closed. */
+    CHECK(ato_snapshot_rollback(file, "none", NULL) == ATO_ESNAPSHOT);
+    CHECK(ato_snapshot_rollback(file, "first", "first") == ATO_ESNAPSHOT);
+    CHECK(ato_snapshot_rollback(file, NULL, "undo") == -EINVAL);
+    CHECK(ato_snapshot_rollback(file, "first", "undo") == 0);
+    CHECK(ato_read(file, 100, buffer, 3) == 0 && strcmp(buffer, "old") == 0);
+    CHECK(ato_len(file, &len) == 0 && len == 1000);
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+    file = opened(path, 0);
+    CHECK(ato_snapshot_rollback(file, "undo", NULL) == 0);
+    CHECK(ato_read(file, 100, buffer, 3) == 0 && strcmp(buffer, "new") == 0);
+    CHECK(ato_len(file, &len) == 0 && len == 2000);
+
+    memset(longest, 'x', 65);
+    longest[65] = 0;
+    CHECK(ato_snapshot(file, longest) == ATO_ESNAPSHOT);
+    longest[64] = 0;
+    CHECK(ato_snapshot(file, longest) == 0);
+    memset(found, 0xff, sizeof found);
+    CHECK(ato_snapshot_list(file, found, size, 2, &count) == 0 && count == 3);
+    CHECK(found[2].number == UINT64_MAX);
+    CHECK(ato_snapshot_list(file, found, size, 3, NULL) == 0);
+    CHECK(strcmp(found[0].name, "first") == 0 && found[0].len == 1000 && !found[0].is_undo);
+    CHECK(strcmp(found[1].name, "undo") == 0 && found[1].len == 2000 && found[1].is_undo == 1);
+    CHECK(strcmp(found[2].name, longest) == 0 && found[1].number == found[0].number + 1);
+    CHECK(!found[1].is_automatic && found[1].created_ns >= found[0].created_ns);
+    CHECK(found[0].created_ns / 1000000000 >= (uint64_t)time(NULL) - 3600);
+    /* A program that knows the first field alone, and one that knows a field more. */
+    memset(words, 0xff, sizeof words);
+    CHECK(ato_snapshot_list(file, (ato_snapshot_info *)words, 8, 1, NULL) == 0);
+    CHECK(words[0] == found[0].number && words[1] == UINT64_MAX);
+    CHECK(ato_snapshot_list(file, (ato_snapshot_info *)words, size + 8, 1, NULL) == 0);
+    CHECK(words[size / 8] == 0 && words[size / 8 + 1] == UINT64_MAX);
+
+    CHECK(ato_get_stats(file, &stats, sizeof stats) == 0 && stats.snapshots == 1);
+    CHECK(ato_snapshot_drop(file, "first") == 0 && ato_snapshot_drop(file, "undo") == 0);
+    CHECK(ato_snapshot_drop(file, "first") == ATO_ESNAPSHOT);
+    CHECK(ato_snapshot_drop(file, NULL) == -EINVAL && ato_snapshot_drop(file, longest) == 0);
+    CHECK(ato_snapshot_list(file, found, size, 3, &count) == 0 && count == 0);
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+}
+
 static void mappings(const char *path, int is_to_fork)
 {
     ato_file *file;
@@ -209,6 +277,7 @@ int main(int argc, char **argv)
     wrong_arguments("a.dat");
     calls_on_a_file("b.dat", "copy.dat");
     transactions("c.dat");
+    snapshots("s.dat");
     mappings("d.dat", is_to_fork);
     puts("ok");
     return 0;
