@@ -3,7 +3,7 @@
 //! May import: `log`.
 
 use crate::log;
-use atomic_mmap::Error;
+use atomic_mmap::{Error, SnapshotError};
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -46,7 +46,8 @@ fn number(error: &Error) -> c_int {
         Error::UnsupportedFileSystem { .. } | Error::UnsupportedMedium { .. } => libc::EOPNOTSUPP,
         Error::Untrusted { .. } => libc::EPERM,
         Error::MountedAlone { .. } => libc::EXDEV,
-        Error::Mismatch { .. } => libc::EUCLEAN,
+        Error::Mismatch { .. }
+        | Error::Snapshot { why: SnapshotError::RollbackUnderWay { .. }, .. } => libc::EUCLEAN,
         Error::Io { source, .. }
         | Error::NoThread { source, .. }
         | Error::NotWritable { source, .. }
@@ -74,6 +75,20 @@ mod tests {
             (Error::Busy { path: path.clone(), in_this_process: false }, libc::EBUSY),
             (Error::NotWritable { path: path.clone(), source: source() }, libc::EDQUOT),
             (Error::Forked { path: path.clone() }, libc::EIO),
+            (
+                Error::Snapshot {
+                    path: path.clone(),
+                    why: SnapshotError::RollbackUnderWay { number: 1 },
+                },
+                libc::EUCLEAN,
+            ),
+            (
+                Error::Snapshot {
+                    path: path.clone(),
+                    why: SnapshotError::Damaged { offset: 0, what: "" },
+                },
+                libc::EIO,
+            ),
             (Error::Poisoned { path, cause }, libc::EIO),
         ];
         for (error, expected) in cases {

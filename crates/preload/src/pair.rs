@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - A file is open in the engine while it has users. The last user closes it spatially, so that
-//!   what is left is one plain file.
+//!   what is left is one plain file. It keeps companions only for its snapshots.
 //! - Locks are taken in the order gate, state, `showing`, list. Several states are taken in the
 //!   order of their identities. The list is never held across a call of the engine.
 //! - A pair is the file that its anchor holds, whatever path that file has today. An inode number
@@ -23,7 +23,7 @@ mod mapped;
 use crate::errno::{Errno, Result};
 use crate::inside::{self, Inside};
 use crate::{log, settings};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Durability};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Options};
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
@@ -272,14 +272,9 @@ impl Pair {
 
     /// Opens the file in the engine, by the path that it has now.
     fn open(&self, writes: bool) -> Result<State> {
-        // The constructor has refused unknown values.
-        let durability = settings::durability().unwrap_or(Durability::OnSync);
         for _ in 0..TRIES {
             let Some(path) = self.path() else { break };
-            let options = AtomicMappedFile::options().durability(durability);
-            // A dropped pair was not closed for a reason, and stays as a crash leaves it.
-            let options = options.close_on_drop(CloseMode::Unsynced).read_only(!writes);
-            let opened = options.open(&path);
+            let opened = options().read_only(!writes).open(&path);
             // Another process may have renamed the file meanwhile, and another file has its path.
             let is_ours = self.path().is_some_and(|now| now == path);
             match opened {
@@ -385,16 +380,33 @@ impl Pair {
     }
 }
 
-/// Returns the length of a file, if this process has it open.
+/// Returns the options by which files are opened.
+pub(crate) fn options() -> Options {
+    // The constructor has refused unknown values.
+    let durability = settings::durability().unwrap_or(Durability::OnSync);
+    // A dropped pair was not closed for a reason, and stays as a crash leaves it.
+    AtomicMappedFile::options().durability(durability).close_on_drop(CloseMode::Unsynced)
+}
+
+/// Returns the length of a file, if the engine has it open here. Else the plain file tells it.
 pub(crate) fn len_of(identity: Identity) -> Option<u64> {
+    ask(identity, AtomicMappedFile::len)
+}
+
+/// Returns how many snapshots a file has, if the engine has it open here.
+pub(crate) fn snapshots_of(identity: Identity) -> Option<usize> {
+    ask(identity, |file| file.snapshots().len())
+}
+
+fn ask<R>(identity: Identity, question: impl FnOnce(&AtomicMappedFile) -> R) -> Option<R> {
     if !are_open() {
         return None;
     }
     let pair = find(identity)?;
     let _inside = Inside::enter(); // before the lock: see `close_all`
     match &*pair.state.read() {
-        State::Open { file, .. } => Some(file.len()),
-        State::Closed | State::Resting { .. } => None, // the plain file tells it
+        State::Open { file, .. } => Some(question(file)),
+        State::Closed | State::Resting { .. } => None,
     }
 }
 
@@ -500,12 +512,15 @@ pub(crate) fn rest_all(goes_on: bool) {
     }
 }
 
-/// Closes a file spatially, until the next call on it. One that this process does not have open, or
-/// that cannot rest, stays as it is.
-pub(crate) fn rest(identity: Identity) -> Result<()> {
-    let Some(pair) = find(identity) else { return Ok(()) };
+/// Closes a file spatially while `body` runs. The next call opens it again. One that this process
+/// does not have open, or that cannot rest, stays as it is. After an error `body` does not run.
+pub(crate) fn while_resting<R>(identity: Identity, body: impl FnOnce() -> Result<R>) -> Result<R> {
+    let Some(pair) = find(identity) else { return body() };
     unforked(|| {
         let mut state = pair.state.write();
-        if pair.can_rest() { pair.rest(&mut state) } else { Ok(()) }
+        if pair.can_rest() {
+            pair.rest(&mut state)?;
+        }
+        body()
     })
 }

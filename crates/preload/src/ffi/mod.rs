@@ -14,7 +14,8 @@
 //! | `descriptors` | `close`, `dup`, `fcntl`, `ioctl`, `flock` |
 //! | `metadata` | the `stat` family |
 //! | `received` | `recvmsg`: descriptors that come by a socket |
-//! | `attributes` | `chmod`, `chown`, `utimensat` and their kin |
+//! | `attributes` | `chmod`, `chown`, `utimensat`, `setxattr` and their kin |
+//! | `kept` | the companions of closed files with snapshots |
 //! | `names` | `rename`, `unlink` |
 //! | `streams` | `fopen` and its kin |
 //! | `formatted` | `dprintf` and its kin |
@@ -44,6 +45,7 @@ mod data;
 mod descriptors;
 mod durable;
 mod formatted;
+mod kept;
 mod lists;
 mod mapping;
 mod metadata;

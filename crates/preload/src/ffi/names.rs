@@ -1,10 +1,12 @@
 //! `rename`, `link` and `unlink`.
 //!
 //! The companions of a pair lie beside its home file. So a file is one plain file while the kernel
-//! renames it, and a crashed one is recovered first.
+//! renames it, and a crashed one is recovered first. One with snapshots keeps its companions: it
+//! stays in its folder, and they go with its last name.
 
+use super::kept::{self, Kept};
 use super::{failed, path, process, real, served};
-use crate::errno::Errno;
+use crate::errno::{Errno, Result};
 use crate::pair;
 use libc::{AT_FDCWD, c_char, c_int, c_uint};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,23 +31,39 @@ unsafe fn rename_at(
             return named(real::renameat2(dir, name, to_dir, to, flags), to_dir, to);
         }
         let moves = [true, flags & libc::RENAME_EXCHANGE != 0];
+        let leaves = || path::folder(dir, name) != path::folder(to_dir, to);
         for (chosen, moves) in own.iter().zip(moves) {
             let Some(chosen) = chosen else { continue };
-            let leaves = || moves && path::folder(dir, name) != path::folder(to_dir, to);
-            if let Err(errno) = super::caught(|| chosen.settle(leaves)) {
+            if let Err(errno) = super::caught(|| chosen.settle(|| moves && leaves())) {
                 return failed(errno);
             }
         }
         let identities: Vec<_> = own.iter().flatten().map(|chosen| chosen.identity).collect();
         let renamed = served(|| {
-            let renamed = || match real::renameat2(dir, name, to_dir, to, flags) {
-                0 => Ok(0),
-                _ => Err(Errno(super::errno())),
+            let renamed = || {
+                let kept = [kept_by(own[0].as_ref())?, kept_by(own[1].as_ref())?];
+                if kept.iter().zip(moves).any(|(kept, moves)| moves && kept.is_some()) && leaves() {
+                    return Err(kept::stays());
+                }
+                if real::renameat2(dir, name, to_dir, to, flags) != 0 {
+                    return Err(Errno(super::errno()));
+                }
+                if let (Some(replaced), Some(kept)) = (&own[1], &kept[1])
+                    && replaced.is_nameless()
+                {
+                    kept.remove();
+                }
+                Ok(0)
             };
             pair::while_closed(&identities, renamed)?
         });
         if own[0].is_none() { named(renamed, to_dir, to) } else { renamed }
     }
+}
+
+/// Returns what a chosen file that is closed keeps.
+fn kept_by(chosen: Option<&path::Chosen>) -> Result<Option<Kept>> {
+    chosen.map_or(Ok(None), Kept::of)
 }
 
 /// A file that was not chosen has got the name of a chosen one. Relaxed: a thread that opens that
@@ -87,7 +105,15 @@ unsafe fn link_at(
         let follow = if flags & libc::AT_SYMLINK_FOLLOW != 0 { 0 } else { libc::O_NOFOLLOW };
         if let Some(chosen) = path::chosen(dir, name, follow) {
             let leaves = || path::folder(dir, name) != path::folder(to_dir, to);
-            if let Err(errno) = super::caught(|| chosen.settle(leaves)) {
+            let stays = || match pair::snapshots_of(chosen.identity) {
+                Some(snapshots) => Ok(snapshots > 0),
+                None => Kept::of(&chosen).map(|kept| kept.is_some()),
+            };
+            let is_allowed = || {
+                chosen.settle(leaves)?;
+                if leaves() && stays()? { Err(kept::stays()) } else { Ok(()) }
+            };
+            if let Err(errno) = super::caught(is_allowed) {
                 return failed(errno);
             }
         }
@@ -109,9 +135,19 @@ unsafe fn unlink_at(dir: c_int, name: *const c_char, flags: c_int) -> c_int {
         // removed all the same.
         let _logged =
             super::caught(|| chosen.as_ref().map_or(Ok(()), |chosen| chosen.settle(|| false)));
+        let snapshots = chosen.as_ref().and_then(|chosen| pair::snapshots_of(chosen.identity));
+        let kept = match snapshots {
+            None => super::caught(|| kept_by(chosen.as_ref())).ok().flatten(),
+            Some(_) => None, // the engine has it open
+        };
         let removed = real::unlinkat(dir, name, flags);
-        if let (0, Some(chosen)) = (removed, &chosen) {
-            super::quietly(|| forget_companions(chosen));
+        if let (0, Some(chosen)) = (removed, &chosen)
+            && chosen.is_nameless()
+        {
+            super::quietly(|| match kept {
+                Some(kept) => kept.remove(),
+                None => forget_companions(chosen, snapshots.unwrap_or(0)),
+            });
         }
         removed
     }
@@ -119,8 +155,9 @@ unsafe fn unlink_at(dir: c_int, name: *const c_char, flags: c_int) -> c_int {
 
 /// Removes the names of the companions of an open file that has no name any more. Nothing could
 /// recover it, and its folder may be removed before it is closed.
-fn forget_companions(chosen: &path::Chosen) {
-    if pair::is_open(chosen.identity) && chosen.is_nameless() {
+fn forget_companions(chosen: &path::Chosen, snapshots: usize) {
+    if pair::is_open(chosen.identity) {
+        kept::note_removal(snapshots);
         path::companions(chosen.identity, |_, name| {
             // SAFETY: a text with its zero byte.
             unsafe { real::unlinkat(AT_FDCWD, name.as_ptr(), 0) };

@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing here allocates, up to the answer that a file is not chosen.
 
+use super::kept::Kept;
 use super::{copies, errno, real};
 use crate::errno::{Errno, Result};
 use crate::pair::{Identity, Pair};
@@ -111,8 +112,18 @@ impl Drop for Chosen {
 }
 
 impl Chosen {
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.buffer[..self.len]))
+    }
+
+    pub fn fd(&self) -> c_int {
+        self.fd
+    }
+
+    /// Returns `true` if the file may have companions beside it.
+    pub fn has_companion(&self) -> bool {
+        let folder = self.path().parent().unwrap_or(Path::new("/"));
+        folder.join(format!(".atomic-mmap.{:x}", self.identity.1)).exists()
     }
 
     /// Returns `true` if the file has no name any more.
@@ -128,8 +139,9 @@ impl Chosen {
     }
 
     /// Recovers the file if a crash has left a companion beside it, and closes it. A file that is
-    /// open here stays as it is. So does one that another process has open, unless it `leaves` its
-    /// folder: then the companions must not stay behind.
+    /// open here, or keeps companions for its snapshots alone, stays as it is. So does one that
+    /// another process has open, unless it `leaves` its folder: then the companions must not stay
+    /// behind.
     pub fn settle(&self, leaves: impl Fn() -> bool) -> Result<()> {
         match self.recover() {
             Err(Errno(libc::EBUSY)) if !leaves() => Ok(()),
@@ -138,15 +150,15 @@ impl Chosen {
     }
 
     fn recover(&self) -> Result<()> {
-        if pair::is_open(self.identity) {
+        if pair::is_open(self.identity) || !self.has_companion() {
             return Ok(());
         }
-        let folder = self.path().parent().unwrap_or(Path::new("/"));
-        let companion = folder.join(format!(".atomic-mmap.{:x}", self.identity.1));
-        if !companion.exists() {
-            return Ok(());
+        match Kept::of(self) {
+            Ok(Some(kept)) if kept.is_home => Ok(()),
+            // Another attempt could keep that process from opening the file again.
+            Ok(Some(kept)) if kept.is_open => Err(Errno(libc::EBUSY)),
+            _ => self.acquire(true)?.release(),
         }
-        self.acquire(true)?.release()
     }
 }
 

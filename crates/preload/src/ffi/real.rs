@@ -116,6 +116,9 @@ real! {
     fn lchown(name: *const c_char, user: uid_t, group: gid_t) -> c_int;
     fn fchown(fd: c_int, user: uid_t, group: gid_t) -> c_int;
     fn fchownat(dir: c_int, name: *const c_char, user: uid_t, group: gid_t, flags: c_int) -> c_int;
+    fn setxattr(path: *const c_char, name: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int;
+    fn lsetxattr(path: *const c_char, name: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int;
+    fn fsetxattr(fd: c_int, name: *const c_char, value: *const c_void, len: size_t, flags: c_int) -> c_int;
     fn utimensat(dir: c_int, name: *const c_char, times: *const timespec, flags: c_int) -> c_int;
     fn futimens(fd: c_int, times: *const timespec) -> c_int;
     fn futimes(fd: c_int, times: *const timeval) -> c_int;

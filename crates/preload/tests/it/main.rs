@@ -11,6 +11,7 @@ mod mapping;
 mod model;
 mod others;
 mod programs;
+mod snapshots;
 
 /// Runs the part of a test that belongs under the preload: see [`common::child`].
 #[test]

@@ -1,0 +1,113 @@
+//! Files with snapshots: they keep their companions when they are closed.
+//!
+//! The companions lie beside the home file, which is whole, and have names by its inode. So such a
+//! file stays in its folder, and its companions go with its last name. They have its mode and its
+//! owner. Another time of the file is accepted if this library has given it.
+//!
+//! Invariant: nothing here asks for the state of a pair, which the caller may have locked.
+
+use super::path::{self, Chosen};
+use super::real;
+use crate::errno::{Errno, Result};
+use crate::{log, pair};
+use atomic_mmap::{CloseMode, Decision, OnMismatch};
+use libc::{AT_EMPTY_PATH, AT_FDCWD};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// The companions that a file keeps for its snapshots.
+pub(super) struct Kept {
+    home: PathBuf,
+    /// The reflection file comes last, since the others are found by it.
+    companions: Vec<PathBuf>,
+    snapshots: usize,
+    /// There is nothing to recover, and all bytes are in the home file.
+    pub is_home: bool,
+    /// A process has it open for writing.
+    pub is_open: bool,
+}
+
+impl Kept {
+    /// Looks at a file that is closed here. Returns `None` if it has no snapshots.
+    pub fn of(chosen: &Chosen) -> Result<Option<Kept>> {
+        pair::unforked(|| {
+            if !chosen.has_companion() {
+                return Ok(None);
+            }
+            let look = pair::options().inspect(chosen.path());
+            let look = look.map_err(|error| Errno::of(&error))?;
+            if look.snapshots.is_empty() {
+                return Ok(None);
+            }
+            let mut is_home = look.decision == Some(Decision::Reuse) && look.home_len == look.len;
+            if is_home {
+                let visited = look.each_reflected_page(|_, _| is_home = false);
+                visited.map_err(|error| Errno::of(&error))?;
+            }
+            let companions = [look.journal, look.snapshot_file, look.reflection];
+            Ok(Some(Kept {
+                home: look.home,
+                companions: companions.into_iter().flatten().collect(),
+                snapshots: look.snapshots.len(),
+                is_home,
+                is_open: look.is_open,
+            }))
+        })
+    }
+
+    /// Removes the companions of a file that has lost its last name.
+    pub fn remove(&self) {
+        note_removal(self.snapshots);
+        for companion in &self.companions {
+            let Ok(name) = CString::new(companion.as_os_str().as_bytes()) else { continue };
+            // SAFETY: a text with its zero byte.
+            if unsafe { real::unlinkat(AT_FDCWD, name.as_ptr(), 0) } != 0 {
+                log::line(&format!("{} cannot be removed, and stays", companion.display()));
+            }
+        }
+    }
+
+    /// Gives the companions the mode and the owner of their file.
+    pub fn follow(&self, home: &Chosen) {
+        let Some(home) = path::stat(home.fd(), c"", AT_EMPTY_PATH) else { return };
+        for companion in &self.companions {
+            let Ok(name) = CString::new(companion.as_os_str().as_bytes()) else { continue };
+            // SAFETY: a text with its zero byte.
+            let done = unsafe {
+                let owned = real::lchown(name.as_ptr(), home.st_uid, home.st_gid);
+                owned | real::chmod(name.as_ptr(), home.st_mode & 0o777)
+            };
+            if done != 0 {
+                log::line("a companion does not get the mode or the owner of its file");
+            }
+        }
+    }
+
+    /// Notes that the file has another time, and the bytes that it had when this value was made.
+    pub fn accept_time(&self) {
+        if !self.is_home {
+            return; // the next close notes the time
+        }
+        pair::unforked(|| {
+            let options = pair::options().on_mismatch(OnMismatch::Trust);
+            let closed = options.open(&self.home).and_then(|file| file.close(CloseMode::Spatial));
+            if let Err(error) = closed {
+                log::line(&error.to_string());
+            }
+        });
+    }
+}
+
+/// Notes how many snapshots have gone with the last name of their file.
+pub(super) fn note_removal(snapshots: usize) {
+    if snapshots > 0 {
+        log::line(&format!("the last name of a file is gone, and {snapshots} snapshots with it"));
+    }
+}
+
+/// Returns the error of a file with snapshots that may not leave its folder.
+pub(super) fn stays() -> Errno {
+    log::line("a file with snapshots may not get a name in another folder: EXDEV");
+    Errno(libc::EXDEV)
+}
