@@ -194,16 +194,17 @@ impl Pair {
     /// and no seal goes through the operation then. The caller holds no lock of a page or region,
     /// since a cut takes them while the gate is closed.
     ///
-    /// A caller that has not entered looks again under its locks: [`is_outside`](Self::is_outside).
+    /// A writer on a fast path that has not entered looks again under its lock:
+    /// [`is_outside`](Self::is_outside).
     #[inline]
     pub(crate) fn enter_cut<'a>(&'a self, lane: &'a Lane) -> Option<GateGuard<'a>> {
         let is_gated = self.keeps_cuts || self.epochs.is_on();
         is_gated.then(|| self.lanes.enter(Gate::Cut, lane))
     }
 
-    /// Returns `true` if an operation that stores has to enter the gate of cuts and has not. The
-    /// caller holds its locks. The file has got its first snapshot since the operation began, and
-    /// the operation begins anew.
+    /// Returns `true` if a write on a fast path has to enter the gate of cuts and has not. The
+    /// caller holds its lock. The file has got its first snapshot since the write began, and the
+    /// write begins anew by the general way.
     #[inline(always)]
     pub(crate) fn is_outside(&self, inside: Option<&GateGuard<'_>>) -> bool {
         inside.is_none() && self.epochs.is_on() && !planted!(SwitchNotSeenUnderLock)

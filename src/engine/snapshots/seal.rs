@@ -138,7 +138,7 @@ impl Engine {
         }
         self.epochs.switch_on();
         // Orders the switch before the looks at the locks. A thread that takes a lock after this
-        // finds the switch on, and begins anew if it has not entered the gate.
+        // finds the switch on. On a fast path it begins anew if it has not entered the gate.
         barrier::heavy();
         if planted!(SwitchNoWait) {
             return;

@@ -15,7 +15,6 @@ use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};
 use crate::engine::io::prefetch::PREFETCHED_SEGMENTS;
 use crate::engine::plan::{self, Segment};
-use crate::engine::write::Committed;
 use crate::error::{Error, Result};
 use crate::mutant::planted;
 use crate::pair::gates::Gate;
@@ -159,7 +158,9 @@ impl Engine {
                 }
                 self.prefetch_ends(segments);
             }
-            let inside = self.enter_cut(&lane);
+            // Always, and not only where cuts are taken. So the first snapshot of a file waits for
+            // this operation, and it has no need to look again under its locks.
+            let inside = self.lanes.enter(Gate::Cut, &lane);
             if may_wait && (self.is_in_cut(page) || self.is_in_cut(last_page)) {
                 drop(inside);
                 drop(no_shorter);
@@ -167,15 +168,10 @@ impl Engine {
                 may_wait = self.wait_for_point();
                 continue;
             }
-            let gate = inside.as_ref();
-            let committed = match in_page {
-                true => self.commit_in_page(&lane, page, segments, read_set, gate)?,
-                false => self.commit_over_pages(&lane, segments, read_set, gate)?,
+            return match in_page {
+                true => self.commit_in_page(&lane, page, segments, read_set),
+                false => self.commit_over_pages(&lane, segments, read_set),
             };
-            match committed {
-                Committed::Yes => return Ok(()),
-                Committed::BeginAnew => {}
-            }
         }
     }
 }

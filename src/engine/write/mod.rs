@@ -26,15 +26,6 @@ use crate::error::Result;
 use crate::platform::{Persistence, Platform};
 use crate::units::PAGE;
 
-/// How an attempt to commit has ended, without an error.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::engine) enum Committed {
-    Yes,
-    /// Nothing was stored. The file has got its first snapshot since the operation began, and the
-    /// operation has not entered the gate of cuts.
-    BeginAnew,
-}
-
 /// The properties of a file that choose the way of a write.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Mode {
@@ -85,7 +76,24 @@ impl Engine {
     // same reason the last step is a tail call: no value has to be saved over a call.
     #[inline(never)]
     fn write_in_page<const WHOLE_LINES: bool>(&self, data: &[u8], offset: u64) -> Result<()> {
-        if self.mode.is_plain && self.try_in_page::<WHOLE_LINES>(data, offset) {
+        if !self.mode.is_plain || self.epochs.is_on() {
+            return self.write_beside_snapshots::<WHOLE_LINES>(data, offset);
+        }
+        if self.try_in_page::<WHOLE_LINES, false>(data, offset) {
+            return Ok(());
+        }
+        self.write_slow(data, offset)
+    }
+
+    /// Writes as `write_in_page` does, where the file has had snapshots, or a write has more to do
+    /// than its commit.
+    #[inline(never)]
+    fn write_beside_snapshots<const WHOLE_LINES: bool>(
+        &self,
+        data: &[u8],
+        offset: u64,
+    ) -> Result<()> {
+        if self.mode.is_plain && self.try_in_page::<WHOLE_LINES, true>(data, offset) {
             return Ok(());
         }
         self.write_slow(data, offset)

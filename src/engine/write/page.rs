@@ -17,12 +17,10 @@ use crate::engine::Engine;
 use crate::engine::commit::logged_flip::{COMPLETED_AT_MOST, DraftRecord};
 use crate::engine::commit::publish;
 use crate::engine::plan::{Segment, WordUpdate};
-use crate::engine::write::Committed;
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::lock::{LockGuard, lock_page};
 use crate::mutant::{planted, unless};
-use crate::pair::gates::GateGuard;
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::PageSlices;
 use crate::pair::read_set::ReadSet;
@@ -41,9 +39,15 @@ enum Commit<'d> {
 impl Engine {
     /// Writes `data` if it lies within a page and everything is in its usual state. Otherwise
     /// returns `false`, with nothing made valid. `WHOLE_LINES` says that `data` covers its slices
-    /// from end to end.
+    /// from end to end. `GATED` says that the file has had snapshots: then the writer enters the
+    /// gate of cuts, and looks for slices to keep.
+    // A function for each: a file without snapshots pays one load under the lock.
     #[inline(always)]
-    pub(super) fn try_in_page<const WHOLE_LINES: bool>(&self, data: &[u8], offset: u64) -> bool {
+    pub(super) fn try_in_page<const WHOLE_LINES: bool, const GATED: bool>(
+        &self,
+        data: &[u8],
+        offset: u64,
+    ) -> bool {
         let start = offset as usize % PAGE;
         let end = start + data.len();
         let ends_at = offset.wrapping_add(data.len() as u64);
@@ -65,7 +69,7 @@ impl Engine {
             return false;
         }
         let own = if is_logged { lane.bit() } else { 0 };
-        let inside = self.enter_cut(&lane);
+        let inside = if GATED { self.enter_cut(&lane) } else { None };
         let target = PageSlices { page, region, slices: Slices::of_bytes(start, end) };
         // Taking the lock waits for the drain of the previous operation. The draft is computed
         // during that wait, and validated under the lock.
@@ -78,7 +82,7 @@ impl Engine {
         };
         let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
             && !self.is_outside(inside.as_ref())
-            && (inside.is_none() || self.owes_nothing(&target))
+            && (!GATED || self.owes_nothing(&target))
             && self.is_ready(page.region(), region, 1 << place, target.slices, own, true)
             && draft.as_ref().is_none_or(is_still_right);
         if !is_usual {
@@ -101,8 +105,7 @@ impl Engine {
         page: PageIndex,
         segments: &[Segment<'_>],
         read_set: &ReadSet,
-        inside: Option<&GateGuard<'_>>,
-    ) -> Result<Committed> {
+    ) -> Result<()> {
         let region = match self.state.loaded(page.region()) {
             Some(region) => region,
             None => {
@@ -114,9 +117,6 @@ impl Engine {
         let place = page.in_region();
         let held = lock_page(&region.lock, &region.pages[place].lock);
         self.clear_stamp(page.region(), region, 1 << place);
-        if self.is_outside(inside) {
-            return Ok(Committed::BeginAnew);
-        }
         unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
         if !read_set.is_empty() {
             self.check_read_set(read_set, std::slice::from_ref(&held), |other| other == page)?;
@@ -126,8 +126,7 @@ impl Engine {
         let slices = slices_of(page, segments);
         let claimed = region.claimed_slices(place);
         if slices.without(claimed) != slices && !planted!(PageFlipsClaimed) {
-            self.commit_redo(lane, segments, None, std::slice::from_ref(&held))?;
-            return Ok(Committed::Yes);
+            return self.commit_redo(lane, segments, None, std::slice::from_ref(&held));
         }
         let keep = || match self.keeps_at_stores() {
             true => self.keep(lane, iter::once((page, slices))),
@@ -141,7 +140,7 @@ impl Engine {
                 self.drain(lane);
             }
             if self.store_direct(lane, region, segment, || unless!(StoreNotClosed, held.close())) {
-                return Ok(Committed::Yes);
+                return Ok(());
             }
         }
         let target = PageSlices { page, region, slices };
@@ -159,8 +158,7 @@ impl Engine {
             }
             Commit::Unlogged
         };
-        self.flip_in_page::<false>(lane, &target, held, segments, &commit)?;
-        Ok(Committed::Yes)
+        self.flip_in_page::<false>(lane, &target, held, segments, &commit)
     }
 
     /// Returns `true` if no live snapshot reads the target's slices from their slots, so that

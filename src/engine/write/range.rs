@@ -9,13 +9,11 @@ use crate::bitmap::{self, Slices};
 use crate::engine::Engine;
 use crate::engine::commit::{self, publish};
 use crate::engine::plan::{self, Plans, RegionPlan, Segment, WordUpdate, WordUpdates};
-use crate::engine::write::Committed;
 use crate::error::Result;
 use crate::format::entry::{UNDO_INLINE, WordId};
 use crate::format::layout;
 use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
-use crate::pair::gates::GateGuard;
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::log_area::Extents;
@@ -30,8 +28,7 @@ impl Engine {
         lane: &InUse<'_>,
         segments: &[Segment<'_>],
         read_set: &ReadSet,
-        inside: Option<&GateGuard<'_>>,
-    ) -> Result<Committed> {
+    ) -> Result<()> {
         let mut plans = Plans::new();
         {
             let _pinned = lane.pin();
@@ -41,14 +38,10 @@ impl Engine {
         self.prefetch_states(&plans);
         let held = plan::lock_all(&plans);
         self.clear_stamps(&plans);
-        if self.is_outside(inside) {
-            return Ok(Committed::BeginAnew);
-        }
         unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
         self.check_read_set(read_set, &held, |page| is_locked(&plans, page))?;
         if self.needs_redo(&plans, segments) && !planted!(PagesFlipClaimed) {
-            self.commit_redo(lane, segments, None, &held)?;
-            return Ok(Committed::Yes);
+            return self.commit_redo(lane, segments, None, &held);
         }
         let shared_word = match &plans[..] {
             [plan] if plan.may_update_by_shared_word() => self.take_word(plan, || {
@@ -87,7 +80,7 @@ impl Engine {
         // Keep the word until it is drained and its cached copy changed: the next holder starts
         // from that.
         drop(shared_word);
-        Ok(Committed::Yes)
+        Ok(())
     }
 
     /// Returns `true` if the copy can start at once: everything stored to is allocated, and no
