@@ -30,7 +30,8 @@ pub struct SnapshotInfo {
     pub is_automatic: bool,
     /// `true` if it was the present before a rollback: [`AtomicMappedFile::roll_back`].
     pub is_undo: bool,
-    /// Bytes of the file's companion that only this snapshot needs. Dropping it gives them back.
+    /// Bytes of kept slices that only this snapshot needs, without the 64 of each record. Dropping
+    /// the snapshot frees them for later snapshots, or gives them back to the file system.
     pub held: u64,
 }
 

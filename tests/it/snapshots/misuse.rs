@@ -1,7 +1,7 @@
 //! Tests of snapshots beside other operations of the same program: closures that go back, handles
 //! that are read or outlive the file, names of all kinds, files of all lengths.
 
-use crate::common::{Ground, assert_same, media, media_in_memory, read_all};
+use crate::common::{Ground, assert_same, media_in_memory, read_all};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Retention};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
