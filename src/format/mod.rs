@@ -14,7 +14,6 @@ pub mod floor;
 pub mod journal;
 pub mod layout;
 pub mod marker;
-#[allow(dead_code, reason = "the engine does not use it yet")]
 pub mod snapshots;
 pub mod superblock;
 

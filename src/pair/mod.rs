@@ -39,7 +39,6 @@ pub mod read_set;
 pub mod readiness;
 pub mod region;
 pub mod session;
-#[allow(dead_code, unused_imports, reason = "the engine does not use it yet")]
 pub mod snapshots;
 pub mod space;
 pub mod stamps;

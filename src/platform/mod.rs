@@ -69,7 +69,6 @@ pub enum FileId {
     /// The journal of durable points.
     Journal,
     /// The snapshot store.
-    #[allow(dead_code, reason = "the engine does not use it yet")]
     Snapshots,
 }
 

@@ -18,6 +18,7 @@
 //! below them.
 
 use super::read::load_kept;
+use super::seal::now;
 use crate::bitmap::{Slices, bits};
 use crate::engine::Engine;
 use crate::engine::commit::restore::Restored;
@@ -54,13 +55,10 @@ impl Engine {
         if let Some(durable) = &self.durable {
             self.durable_point_while_resizing(&lane, durable, Some(&gate))?;
         }
-        let undo = undo.map(|name| self.entry_of_now(store, name, Flags::UNDO));
+        let len = self.len();
         self.change_table(&lane, store, |table| {
             unless!(RollbackNotSaid, table.rollback = target.number);
-            if let Some(entry) = undo {
-                table.highest = entry.number;
-                table.entries.push(entry);
-            }
+            undo.map(|name| table.add(len, now(), Flags::UNDO, name))
         })?;
         self.publish_live(store);
         let rest = Rest { store, target, shrinking, gate };

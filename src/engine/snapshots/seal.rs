@@ -31,14 +31,11 @@ impl Engine {
         self.check_is_new(name)?;
         let store = self.store_or_make()?;
         let _gate = self.stand_still(&lane)?;
-        let entry = self.entry_of_now(store, name, flags);
-        self.change_table(&lane, store, |table| {
-            table.highest = entry.number;
-            table.entries.push(entry.clone());
-        })?;
+        let (len, nanos) = (self.len(), now());
+        let number = self.change_table(&lane, store, |table| table.add(len, nanos, flags, name))?;
         self.publish_live(store);
         lane.stats.bump(Counter::Snapshots, 1);
-        Ok(entry)
+        Ok(Entry { number, len, nanos, flags, name: name.to_owned() })
     }
 
     /// Returns what the table says of all live snapshots, the oldest first.
@@ -99,9 +96,7 @@ impl Engine {
         // If a power loss then brought the larger table back, the dropped one would lack those
         // slices. Until then operations keep for the dropped one, and an older one reads that as
         // well.
-        self.change_table(lane, store, |table| {
-            table.entries.retain(|entry| entry.number != number);
-        })?;
+        self.change_table(lane, store, |table| table.remove(number))?;
         // No operation may see one set and store by another.
         let _gate = (!self.keeps_points).then(|| self.lanes.close(Gate::Cut));
         self.publish_live(store);
@@ -156,19 +151,16 @@ impl Engine {
     }
 
     /// Changes the table, durably.
-    pub(super) fn change_table(
+    pub(super) fn change_table<T>(
         &self,
         lane: &InUse<'_>,
         store: &Store,
-        change: impl FnOnce(&mut Table),
-    ) -> Result<()> {
-        store.change_table(|table| {
-            change(table);
-            Ok(())
-        })?;
+        change: impl FnOnce(&mut Table) -> T,
+    ) -> Result<T> {
+        let result = store.change_table(|table| Ok(change(table)))?;
         // The commit point.
         unless!(TableNotDurable, self.settle_store(lane, store)?);
-        Ok(())
+        Ok(result)
     }
 
     /// Makes everything durable that was stored to the store. Where that is a call, a failure
@@ -179,17 +171,6 @@ impl Engine {
             self.sync_store(store)?;
         }
         Ok(())
-    }
-
-    pub(super) fn entry_of_now(&self, store: &Store, name: &str, flags: Flags) -> Entry {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Entry {
-            number: store.highest() + 1,
-            len: self.len(),
-            nanos: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
-            flags,
-            name: name.to_owned(),
-        }
     }
 
     /// Fails if no snapshot of this name can be added.
@@ -215,6 +196,12 @@ impl Engine {
             None => self.make_store(),
         }
     }
+}
+
+/// Returns the nanoseconds since 1970 by the system's clock.
+pub(super) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn sealed(entry: &Entry) -> Sealed {

@@ -182,12 +182,6 @@ impl Table {
         })
     }
 
-    /// Returns the pair that a store belongs to, if a table is whole. `start` is the beginning of
-    /// its file.
-    pub fn owner(start: &[u8]) -> Option<[u8; 16]> {
-        Table::all(start).max_by_key(|table| table.generation).map(|table| table.uuid)
-    }
-
     /// Returns `true` if a header in either place names the pair, whole or not.
     pub fn may_be_of(start: &[u8], uuid: &[u8; 16]) -> bool {
         TABLES.into_iter().any(|at| {
@@ -301,12 +295,11 @@ mod tests {
         let both = file(&[&older, &newer]);
         assert_eq!(Table::newest(&both, &UUID), Some(newer.clone()));
         assert_eq!(Table::newest(&both, b"another's UUID!!"), None);
-        assert_eq!(Table::owner(&both), Some(UUID));
         let mut torn = both.clone();
         torn[newer.place() as usize + 70] ^= 1;
         assert_eq!(Table::newest(&torn, &UUID), Some(older.clone()));
         torn[older.place() as usize + 70] ^= 1;
-        assert_eq!((Table::newest(&torn, &UUID), Table::owner(&torn)), (None, None));
+        assert_eq!(Table::newest(&torn, &UUID), None);
         // A table in the place of the other one was copied there by another program.
         let mut moved = file(&[&older]);
         moved.copy_within(..super::super::TABLE, super::super::TABLE);

@@ -36,7 +36,6 @@ mod segments;
 #[cfg(all(test, feature = "recorder", not(loom), not(shuttle)))]
 mod tests;
 
-pub(crate) use append::Appender;
 pub(crate) use index::KeptSlices;
 
 use crate::bitmap::Slices;
