@@ -11,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const ROLE: &str = "ATOMIC_MMAP_CLI_TEST_PROGRAM";
 /// The length of the file at first.
@@ -192,10 +192,8 @@ fn children_of_a_program_serve_nothing() {
     std::fs::remove_file(&to).expect("remove");
     shell.child.kill().expect("kill");
     shell.child.wait().expect("wait");
-    let begun = Instant::now();
     let copied = command().arg("cp").args([&path, &to]).status().expect("run");
     assert_eq!(copied.code(), Some(5), "the child keeps the lock");
-    assert!(begun.elapsed() < Duration::from_secs(2), "no socket is left to wait for");
 }
 
 /// Sends a request past the command to a program, with a descriptor. Returns the first bytes of the
