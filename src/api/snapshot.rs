@@ -94,7 +94,8 @@ impl AtomicMappedFile {
         Ok(SnapshotInfo::new(entry, 0))
     }
 
-    /// Returns what is known of all snapshots of the file, the oldest first.
+    /// Returns what is known of all snapshots of the file, the oldest first. A child of `fork` gets
+    /// none.
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {
         let engine = self.engine();
         let info = |entry: Entry| {
@@ -236,7 +237,10 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.engine().epochs.end_reading(self.of.number);
+        // In a child of `fork`, a thread of the parent may seem to hold the lock of the readers.
+        if !self.engine().is_forked() {
+            self.engine().epochs.end_reading(self.of.number);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ pub mod span;
 
 use crate::mutant::planted;
 use crate::units::{PAGE, SLICE, SLICES_PER_PAGE};
+use std::ops::Range;
 
 /// A set of slices of one page: bit `n` is slice `n`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -94,6 +95,14 @@ impl Slices {
     pub const fn run_count(self) -> usize {
         // Each run has one slice without a neighbour below.
         (self.0 & !(self.0 << 1)).count_ones() as usize
+    }
+
+    /// Returns the slices of a page that begins at `start`, from the one on that holds the byte at
+    /// `len` of the file. All of them if the page lies past that byte.
+    pub const fn from_byte(start: u64, len: u64) -> Self {
+        let before = len.saturating_sub(start);
+        let before = if before > PAGE as u64 { PAGE } else { before as usize };
+        Slices::range(before / SLICE, SLICES_PER_PAGE)
     }
 
     /// Returns the runs of neighbouring slices, as `first..end`, lowest first.
@@ -184,6 +193,19 @@ impl Validity {
         }
     }
 
+    /// Returns the runs of `slices` that are valid on one side, with that side, lowest first.
+    pub fn runs(self, slices: Slices) -> impl Iterator<Item = (Side, Range<usize>)> {
+        let mut rest = slices;
+        std::iter::from_fn(move || {
+            let first = (!rest.is_empty()).then(|| rest.0.trailing_zeros() as usize)?;
+            let side = self.side(first);
+            // The first run on that side begins with the first slice.
+            let run = self.on(side, rest).runs().next()?;
+            rest = rest.without(Slices::range(run.start, run.end));
+            Some((side, run))
+        })
+    }
+
     /// Returns the bits, from the slice on that contains the byte at `offset` of the file.
     #[inline]
     pub const fn bits_from(self, offset: u64) -> u64 {
@@ -256,6 +278,20 @@ mod tests {
                 back |= Slices::range(run.start, run.end).0;
             }
             assert_eq!(back, bits);
+        }
+    }
+
+    #[test]
+    fn runs_of_sides_cover_the_slices_in_order() {
+        for valid in [0, !0, 0xF0F0, 0xAAAA_5555, 1 << 63].map(Validity) {
+            for slices in [0, !0, 0xFF00, 0x8000_0000_0000_0001, !1, 0x0FF0_1234].map(Slices) {
+                let found: Vec<(Side, usize)> = valid
+                    .runs(slices)
+                    .flat_map(|(side, run)| run.map(move |n| (side, n)))
+                    .collect();
+                let expected: Vec<_> = bits(slices.0).map(|n| (valid.side(n), n)).collect();
+                assert_eq!(found, expected, "{valid:?} {slices:?}");
+            }
         }
     }
 

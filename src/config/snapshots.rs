@@ -55,9 +55,9 @@ impl Retention {
 /// When a file takes snapshots by itself: as soon as one of the limits is reached since the last
 /// one. A file that has not changed takes none.
 ///
-/// The worker thread of the file takes them, and drops old ones. Writers wait for it as for
-/// [`snapshot`](crate::AtomicMappedFile::snapshot). The thread looks every five milliseconds, so a
-/// snapshot is that much late. A snapshot that fails is counted in
+/// The worker thread of the file takes them, and drops those that the limits do not keep. Writers
+/// wait for it as for [`snapshot`](crate::AtomicMappedFile::snapshot). The thread looks every five
+/// milliseconds, so a snapshot is that much late. A snapshot that fails is counted in
 /// [`Stats::failed_snapshots`](crate::Stats::failed_snapshots), and tried again at the next look.
 ///
 /// Names are `auto-` and the number of the snapshot.

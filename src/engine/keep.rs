@@ -113,7 +113,13 @@ impl Engine {
             return Ok(());
         }
         let slices = owed.iter().map(|owed| owed.slices.count()).sum();
-        let mut appender = store.appender(lane.index(), owed.len(), slices)?;
+        let appender = store.appender(lane.index(), owed.len(), slices);
+        // The store could not make its new length durable.
+        let mut appender = appender.inspect_err(|error| {
+            if error.leaves_doubt() {
+                self.poison(error);
+            }
+        })?;
         let mut bytes = [0; PAGE];
         for Owed { page, region, slices } in owed {
             let valid = region.durable(page.in_region());
@@ -139,12 +145,8 @@ impl Engine {
         bytes: &'b mut [u8; PAGE],
     ) -> Result<&'b mut [u8]> {
         let mut end = 0;
-        let mut rest = slices;
-        while !rest.is_empty() {
-            let side = valid.side(rest.0.trailing_zeros() as usize);
-            let Some(run) = valid.on(side, rest).runs().next() else { break };
-            rest = rest.without(Slices::range(run.start, run.end));
-            let to = &mut bytes[end..end + (run.end - run.start) * SLICE];
+        for (side, run) in valid.runs(slices) {
+            let to = &mut bytes[end..end + run.len() * SLICE];
             self.load_slot(side, to, page.start() + (run.start * SLICE) as u64)?;
             end += to.len();
         }
@@ -173,7 +175,7 @@ impl Engine {
             let mut owed = Vec::new();
             for n in 0..PAGES_PER_REGION {
                 let page = index.page(n);
-                let past = slices_past(page, new);
+                let past = Slices::from_byte(page.start(), new);
                 let slices = self.owed_slices((index, region), n, past);
                 let slices = self.nonzero(page, region.durable(n), slices)?;
                 if !slices.is_empty() {
@@ -217,10 +219,4 @@ impl Engine {
             .map_err(|e| Error::io(SYNC_OF_SNAPSHOTS, store.file().path(), e))
             .inspect_err(|error| self.poison(error))
     }
-}
-
-/// Returns the slices of a page that lie past `len`, with the one that it cuts.
-fn slices_past(page: PageIndex, len: u64) -> Slices {
-    let before = len.saturating_sub(page.start()).min(PAGE as u64) as usize / SLICE;
-    Slices::range(before, PAGE / SLICE)
 }

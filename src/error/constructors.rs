@@ -66,6 +66,11 @@ impl Error {
         Error::Io { call, path, offset, source: source.into() }
     }
 
+    /// Returns `true` if the step has failed that leaves the handle in doubt.
+    pub(crate) fn leaves_doubt(&self) -> bool {
+        matches!(self, Error::Io { call, .. } if leaves_doubt(call))
+    }
+
     /// Returns the message for the cause of later errors, without the advice: they add their own.
     pub(crate) fn as_cause(&self) -> String {
         let mut said = self.to_string();

@@ -144,15 +144,7 @@ impl Files<'_> {
         let mut bytes = [0; PAGE];
         let mut filled = 0;
         let sides = Validity(record.sides);
-        let mut rest = Slices(record.slices);
-        while let Some(run) = rest.runs().next() {
-            // The part of the run that lies on one side.
-            let side = sides.side(run.start);
-            let run = match sides.on(side, rest).runs().next() {
-                Some(run) => run,
-                None => break,
-            };
-            rest = rest.without(Slices::range(run.start, run.end));
+        for (side, run) in sides.runs(Slices(record.slices)) {
             let offset = record.page.start() + (run.start * SLICE) as u64;
             let (file, at) = match side {
                 Side::Home => (self.home, offset),

@@ -90,8 +90,7 @@ impl Keeping<'_> {
     fn keep_cut_off(&self, page: PageIndex, len: u64) -> Result<()> {
         let mut word = [0; 8];
         self.pair.read(&mut word, layout::durable_word(page))?;
-        let before = len.saturating_sub(page.start()).min(PAGE as u64) as usize / SLICE;
-        let past = Slices::range(before, PAGE / SLICE);
+        let past = Slices::from_byte(page.start(), len);
         let is_nonzero = |bytes: &[u8]| bytes.iter().any(|byte| *byte != 0);
         self.keep(page, past, Validity(le_word(&word)), is_nonzero)
     }

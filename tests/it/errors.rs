@@ -946,6 +946,8 @@ fn use_after_fork(options: Options, path: &Path) {
     let file = options.open(path).expect("open");
     write_all(&file);
     let other = file.try_clone().expect("clone");
+    file.snapshot("before").expect("seal");
+    let reader = file.open_snapshot("before").expect("open a snapshot");
     let view = file.view(0..100).expect("view");
     let mut tx = file.begin();
     tx.store(0, &1u64).expect("store");
@@ -973,9 +975,15 @@ fn use_after_fork(options: Options, path: &Path) {
             is_forked(file.sync().map(drop)),
             is_forked(file.set_len(10)),
             is_forked(file.try_clone().map(drop)),
+            is_forked(file.snapshot("child").map(drop)),
+            is_forked(file.drop_snapshot("before")),
+            is_forked(file.roll_back("before", None)),
+            is_forked(reader.read_at(&mut [0], 0)),
+            file.snapshots().is_empty(),
             matches!(AtomicMappedFile::open(path), Err(Error::Busy { in_this_process: false, .. })),
         ];
         drop(view);
+        drop(reader);
         drop(other);
         let closed = is_forked(file.close(CloseMode::Spatial));
         let failed = checks.iter().chain([&closed]).position(|ok| !ok);
@@ -991,6 +999,8 @@ fn use_after_fork(options: Options, path: &Path) {
     run_child(CHILD, "busy", path);
     drop(tx);
     drop(view);
+    drop(reader);
+    file.drop_snapshot("before").expect("drop");
     file.write_at(&[4; 100], 50_000).expect("the parent goes on");
     drop(other);
     file.close(CloseMode::Spatial).expect("close");

@@ -233,7 +233,7 @@ impl Engine {
         journal.append(&record, way.bytes, |to| {
             let pages = if way.by_journal { &cut.pages[..] } else { &[] };
             for page in pages {
-                page.changed.runs().for_each(|run| self.append_slices(page, run, to));
+                self.append_slices(page, to);
             }
         })?;
         if number == 1 {
@@ -250,19 +250,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Appends a run of a page's slices, each from its valid slot.
-    fn append_slices(&self, page: &CutPage<'_>, run: std::ops::Range<usize>, to: &mut Vec<u8>) {
-        let mut rest = run;
-        while let Some(first) = rest.next() {
-            let side = page.valid.side(first);
-            let mut end = first + 1;
-            while end < rest.end && page.valid.side(end) == side {
-                end += 1;
-            }
-            rest.start = end;
-            let (file, at) = self.slot(side, page.page.start() + (first * SLICE) as u64);
+    /// Appends the changed slices of a page, each from its valid slot.
+    fn append_slices(&self, page: &CutPage<'_>, to: &mut Vec<u8>) {
+        for (side, run) in page.valid.runs(page.changed) {
+            let (file, at) = self.slot(side, page.page.start() + (run.start * SLICE) as u64);
             let old = to.len();
-            to.resize(old + (end - first) * SLICE, 0);
+            to.resize(old + run.len() * SLICE, 0);
             // Changed slices were written, so their valid slots are allocated.
             file.copy_out(&mut to[old..], at);
         }

@@ -121,11 +121,7 @@ impl RunCopier<'_> {
     /// Takes each run of a page's slices from its valid slots, and loads nothing else: the home
     /// file may have a hole.
     fn take_valid(&mut self, validity: Validity, span: &PageSpan) -> Result<()> {
-        let mut rest = span.slices();
-        while !rest.is_empty() {
-            let side = validity.side(rest.0.trailing_zeros() as usize);
-            let Some(run) = validity.on(side, rest).runs().next() else { break };
-            rest = rest.without(Slices::range(run.start, run.end));
+        for (side, run) in validity.runs(span.slices()) {
             let start = (run.start * SLICE).max(span.start);
             let end = (run.end * SLICE).min(span.end);
             let at = span.page.start();

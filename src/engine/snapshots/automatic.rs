@@ -60,23 +60,25 @@ impl Engine {
         let Some(automatic) = &self.automatic else { return };
         let now = Counted::of(&self.stats());
         if automatic.is_due(now) {
-            match self.seal_automatic(automatic.when.keep) {
+            match self.seal_automatic() {
                 Ok(()) => *automatic.last.lock() = (now, Instant::now()),
                 Err(_) => drop(self.lane().stats.bump(Counter::FailedSnapshots, 1)),
             }
         }
+        // At each look: a snapshot grows old, and one that was read is read no more. A drop that
+        // fails is tried again then.
+        let is_automatic = |entry: &Entry| entry.flags.has(Flags::AUTOMATIC);
+        let _dropped_later_otherwise = self.retain(automatic.when.keep, is_automatic);
     }
 
-    fn seal_automatic(&self, keep: Retention) -> Result<()> {
+    fn seal_automatic(&self) -> Result<()> {
         let next = self.snapshots.get().map_or(0, |store| store.highest()) + 1;
         let is_free = |name: &String| self.live_snapshot(name).is_err();
         // The program may have given this name itself.
         let names =
             std::iter::successors(Some(format!("auto-{next}")), |name| Some(format!("{name}+")));
         let name = names.into_iter().find(is_free).unwrap_or_default();
-        self.seal(&name, Flags::AUTOMATIC)?;
-        // A snapshot that is read now is dropped later.
-        self.retain(keep, |entry| entry.flags.has(Flags::AUTOMATIC)).map(drop)
+        self.seal(&name, Flags::AUTOMATIC).map(drop)
     }
 
     /// Drops snapshots until all that may be dropped meet the limits, the oldest first. Those that
@@ -88,8 +90,8 @@ impl Engine {
             let newest = live.last().map_or(0, |entry| entry.number);
             let candidates: Vec<&Entry> = live.iter().filter(|entry| may_drop(entry)).collect();
             let is_too_many = keep.number.is_some_and(|most| candidates.len() > most);
-            let takes = self.snapshots.get().map_or(0, |store| store.stats().used);
-            let is_too_large = keep.bytes.is_some_and(|most| takes > most);
+            let takes = || self.snapshots.get().map_or(0, |store| store.used());
+            let is_too_large = keep.bytes.is_some_and(|most| takes() > most);
             let is_too_old = |entry: &Entry| keep.age.is_some_and(|most| age(entry) > most);
             let is_over = |entry: &&&Entry| {
                 is_too_many || is_too_old(entry) || is_too_large && entry.number != newest

@@ -99,11 +99,7 @@ impl Engine {
         } else {
             settled
         };
-        let mut rest = rest;
-        while !rest.is_empty() {
-            let side = settled.side(rest.0.trailing_zeros() as usize);
-            let Some(run) = settled.on(side, rest).runs().next() else { break };
-            rest = rest.without(Slices::range(run.start, run.end));
+        for (side, run) in settled.runs(rest) {
             let to = &mut bytes[run.start * SLICE..run.end * SLICE];
             self.load_slot(side, to, page.start() + (run.start * SLICE) as u64)?;
         }

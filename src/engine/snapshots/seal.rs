@@ -40,7 +40,8 @@ impl Engine {
 
     /// Returns what the table says of all live snapshots, the oldest first.
     pub fn live_snapshots(&self) -> Vec<Entry> {
-        self.snapshots.get().map(Store::live).unwrap_or_default()
+        // In a child of `fork`, a thread of the parent may seem to hold the lock of the table.
+        self.snapshots.get().filter(|_| !self.is_forked()).map(Store::live).unwrap_or_default()
     }
 
     /// Returns what the table says of the live snapshot with this name.
@@ -86,7 +87,10 @@ impl Engine {
             dropped?;
         }
         drop(lane);
-        self.collect_snapshots()
+        // The snapshot is dropped. What cannot be given back now is, after a later drop. A failed
+        // sync has poisoned the handle.
+        let _given_back_later = self.collect_snapshots();
+        self.check_usable()
     }
 
     /// Takes a snapshot out of the table, and then out of the set that operations go by. The caller

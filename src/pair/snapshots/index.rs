@@ -164,12 +164,4 @@ impl Index {
     pub fn for_each_page(&self, mut f: impl FnMut(&[Kept])) {
         self.shards.iter().for_each(|shard| shard.lock().values().for_each(|records| f(records)));
     }
-
-    /// Returns the number of records.
-    pub fn count(&self) -> u64 {
-        let of_shard = |shard: &Mutex<HashMap<PageIndex, Records>>| -> usize {
-            shard.lock().values().map(|records| records.len()).sum()
-        };
-        self.shards.iter().map(of_shard).sum::<usize>() as u64
-    }
 }

@@ -72,17 +72,6 @@ pub(crate) struct Store {
     damage: Option<u64>,
 }
 
-/// Sizes of a store's contents.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct StoreStats {
-    /// Bytes of segments that are allocated, as far as is known.
-    pub allocated: u64,
-    /// Bytes of segments in use. The others serve the next keeps.
-    pub used: u64,
-    /// Keep records that are named.
-    pub records: u64,
-}
-
 /// Returns the error of a store with wrong bytes at `offset`.
 fn damaged(file: &MappedFile, offset: u64) -> Error {
     Error::damaged_snapshots(file.path(), offset, "the checksum is wrong")
@@ -229,11 +218,8 @@ impl Store {
         held
     }
 
-    /// Returns what the store holds. Walks through the index.
-    pub fn stats(&self) -> StoreStats {
-        let segments = self.segments.lock();
-        let (allocated, used) = (segments.allocated(), segments.used());
-        drop(segments);
-        StoreStats { allocated, used, records: self.index.count() }
+    /// Returns the bytes of segments in use.
+    pub fn used(&self) -> u64 {
+        self.segments.lock().used()
     }
 }

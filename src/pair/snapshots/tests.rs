@@ -14,6 +14,26 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
 
+/// Sizes of a store's contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct StoreStats {
+    /// Bytes of segments that are allocated, as far as is known.
+    pub allocated: u64,
+    /// Bytes of segments in use. The others serve the next keeps.
+    pub used: u64,
+    /// Keep records that are named.
+    pub records: u64,
+}
+
+impl Store {
+    /// Walks through the index.
+    pub(super) fn stats(&self) -> StoreStats {
+        let (allocated, mut records) = (self.segments.lock().allocated(), 0);
+        self.index.for_each_page(|of_page| records += of_page.len() as u64);
+        StoreStats { allocated, used: self.used(), records }
+    }
+}
+
 const UUID: [u8; 16] = *b"0123456789abcdef";
 const HOW: OpenHow = OpenHow { create: true, create_new: false, mode: 0o600, reads_only: false };
 const REACH: u64 = 64 << 20;

@@ -64,6 +64,25 @@ fn a_file_that_does_not_change_takes_no_snapshot() {
     assert_eq!(file.stats().snapshots, 1);
 }
 
+/// Limits once applied with the next snapshot only. If they failed, the snapshot counted as failed,
+/// and was sealed again five milliseconds later.
+#[test]
+fn a_snapshot_grows_too_old_without_a_write() {
+    let ground = ram();
+    let scratch = ground.scratch();
+    let keep = Retention::new().age(Duration::from_millis(20));
+    let file = open(&ground, &scratch.file("x"), AutoSnapshots::new().writes(1).keep(keep));
+    file.snapshot("mine").expect("seal");
+    file.write_at(&[1], 0).expect("write");
+    wait_for(&file, 2);
+    let begun = Instant::now();
+    while file.snapshots().len() > 1 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", file.snapshots());
+        sleep(Duration::from_millis(1));
+    }
+    assert_eq!(file.snapshots()[0].name, "mine");
+}
+
 #[test]
 fn a_name_that_the_program_has_given_is_left_alone() {
     let ground = ram();
