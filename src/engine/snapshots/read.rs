@@ -62,10 +62,10 @@ impl Engine {
             false => None,
         };
         let state = region.map(|region| &region.pages[page.in_region()]);
-        let held = region.zip(state).map(|(region, state)| lock_page(&region.lock, &state.lock));
+        let page_lock = region.zip(state).filter(|_| !planted!(SnapshotReadUnlocked));
+        let held = page_lock.map(|(region, state)| lock_page(&region.lock, &state.lock));
         // Nothing changes under the lock: readers of the present need not wait.
         held.iter().for_each(crate::lock::LockGuard::mark_stable);
-        let held = if planted!(SnapshotReadUnlocked) { None } else { held };
         // In a read section: a record that was looked up keeps its place until the copy is over.
         let _pinned = lane.pin();
         self.load_sealed(number, (page, region), wanted, bytes)?;
