@@ -76,6 +76,8 @@ fn the_document_and_the_constants_agree() {
         ("snapshots_at_most", snapshots::table::MOST_ENTRIES as u64),
         ("snapshot_segments", snapshots::SEGMENTS),
         ("snapshot_segment", snapshots::SEGMENT as u64),
+        ("page_sums_offset", layout::page_sums(page) - start),
+        ("page_sums_len", layout::PAGE_SUMS_LEN as u64),
         ("region_words_offset", layout::region_words(0) - start),
         ("reflection_pages_offset", layout::reflection(0) - start),
         ("max_len", layout::MAX_LEN),
@@ -142,6 +144,7 @@ fn the_document_and_the_encoders_agree() {
         len: 1 << 20,
         changes,
         slices: vec![0xCD; units::SLICE],
+        sums: vec![],
     };
     let record = record.encode(journal::JournalSeed::new(b"0123456789abcdef", 3));
     let header = journal::Header { uuid: *b"0123456789abcdef", from: 3, to: 4 };

@@ -26,5 +26,6 @@ pub mod slot;
 pub mod snapshot;
 pub mod transaction;
 pub mod value;
+pub mod verify;
 pub mod view;
 pub mod write_set;

@@ -2,6 +2,7 @@
 //!
 //! May import nothing from the crate.
 
+pub mod integrity;
 pub mod options;
 pub mod progress;
 pub mod snapshots;

@@ -2,6 +2,7 @@
 //!
 //! Module `recovery` performs the steps from a path to an open pair of files.
 
+use crate::config::integrity::{Damage, DamageReporter, Integrity};
 use crate::config::progress::{Progress, Reporter};
 use crate::config::snapshots::AutoSnapshots;
 use crate::config::{CloseMode, DeployPolicy, Durability, Medium, OnMismatch};
@@ -42,6 +43,9 @@ pub struct Options {
     pub(crate) journal_len: Option<u64>,
     pub(crate) busy_timeout: Duration,
     pub(crate) reporter: Reporter,
+    pub(crate) integrity: Option<Integrity>,
+    pub(crate) scrub: Option<u64>,
+    pub(crate) damage_reporter: DamageReporter,
     /// `true` if cuts are taken although no durable points are kept: `Pair::keeps_cuts`. No caller
     /// can ask for that yet.
     pub(crate) keeps_cuts: bool,
@@ -66,6 +70,9 @@ impl Default for Options {
             journal_len: None,
             busy_timeout: Duration::ZERO,
             reporter: Reporter::default(),
+            integrity: None,
+            scrub: None,
+            damage_reporter: DamageReporter::default(),
             keeps_cuts: false,
         }
     }
@@ -299,6 +306,46 @@ impl Options {
     }
 
     /// Returns the length up to which the journal of a file of `len` bytes grows.
+    /// Keeps a sum of 64 bits for each page, and notices bytes that no write has written. Default:
+    /// as the file has it, which is [`Integrity::OnScrub`] if it has sums.
+    ///
+    /// Sums belong to the file: they stay from one open to the next. So a [spatial
+    /// close](CloseMode::Spatial) leaves the companion files. Opening a file that has no sums yet
+    /// reads all of its bytes once. [`Integrity::Off`] removes them.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// use atomic_mmap::{AtomicMappedFile, Integrity};
+    ///
+    /// let options = AtomicMappedFile::options().create(true).len(1 << 20);
+    /// let options = options.integrity(Integrity::OnRead).on_damage(|damage| {
+    ///     eprintln!("{}: {:?} is damaged", damage.path.display(), damage.range);
+    /// });
+    /// let f = options.open(dir.path().join("state.dat"))?;
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    pub fn integrity(mut self, integrity: Integrity) -> Self {
+        self.integrity = Some(integrity);
+        self
+    }
+
+    /// Verifies the file in the background, again and again. Reads about this many bytes a second,
+    /// at least 80 KiB. Default: not at all.
+    ///
+    /// Needs [page sums](Self::integrity). [`Stats`](crate::Stats) counts the passes and the
+    /// damage, and [`on_damage`](Self::on_damage) hears of it.
+    pub fn scrub(mut self, bytes_per_second: u64) -> Self {
+        self.scrub = Some(bytes_per_second);
+        self
+    }
+
+    /// Calls `report` for each [damage](crate::Error::Damaged) that is noticed, from the thread
+    /// that notices it. The thread may hold the page's lock, so `report` must not use the file.
+    pub fn on_damage(mut self, report: impl Fn(&Damage<'_>) + Send + Sync + 'static) -> Self {
+        self.damage_reporter = DamageReporter::new(report);
+        self
+    }
+
     pub(crate) fn journal_len_for(&self, len: u64) -> u64 {
         let by_default = || {
             let wanted = len.saturating_mul(JOURNAL_PER_BYTE);

@@ -27,6 +27,10 @@ pub enum Work {
     /// A [spatial close](crate::CloseMode::Spatial) deploys bytes into the user's file. Counts
     /// whole regions of 256 KiB.
     Deploy,
+    /// An open reckons the [sums](crate::Integrity) of all pages of a file that had none.
+    Sum,
+    /// [`verify`](crate::AtomicMappedFile::verify) reads pages. Counts whole regions of 256 KiB.
+    Verify,
 }
 
 /// The function that a caller has given for reports.

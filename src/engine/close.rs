@@ -82,6 +82,7 @@ impl Engine {
             // A point in the journal is enough, since the close syncs what it relies on.
             unless!(CloseNoPoint, self.durable_point_while_resizing(&self.lane(), durable, None)?);
         }
+        self.settle_sums(&self.lane())?;
         match mode {
             CloseMode::Spatial => self.close_spatial(),
             CloseMode::Fast => self.close_fast(),
@@ -104,8 +105,10 @@ impl Engine {
         // Before anything is changed, since the folder may be gone.
         let companions = self.open_companions()?;
         self.deploy_everything()?;
-        if self.has_snapshots() && !planted!(SpatialDropsSnapshots) {
-            // The home file is complete as it is. But its companions stay, for the snapshots.
+        let has_snapshots = self.has_snapshots() && !planted!(SpatialDropsSnapshots);
+        if has_snapshots || self.has_sums() {
+            // The home file is complete as it is. But its companions stay, for the snapshots or the
+            // sums.
             return self.close_fast();
         }
         // With all companions, the pair still counts, and the home file may reach the disk in any

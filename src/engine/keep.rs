@@ -137,12 +137,13 @@ impl Engine {
     }
 
     /// Loads slices of a page from the slots that `valid` names, one after the other. Returns them.
+    /// `bytes` has room for all of them.
     pub(in crate::engine) fn load_slices<'b>(
         &self,
         page: PageIndex,
         valid: Validity,
         slices: Slices,
-        bytes: &'b mut [u8; PAGE],
+        bytes: &'b mut [u8],
     ) -> Result<&'b mut [u8]> {
         let mut end = 0;
         for (side, run) in valid.runs(slices) {

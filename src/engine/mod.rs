@@ -14,6 +14,8 @@
 //! | `deploy` | copies of valid slices to the home file; the pins of views; hole punching |
 //! | `durable` | durable points: group commit, the cut, the record, the checkpoint, the journal |
 //! | `commit` | the commit protocols, step by step |
+//! | `scrub` | verification of ranges, and in the background |
+//! | `sums` | the sums of pages: new ones for an operation, and verification |
 //! | `keep` | what snapshots need of an operation, before it stores |
 //! | `io` | copies out of valid slots and into free slots, and prefetches |
 //! | `plan` | which pages, regions, words and locks an operation needs |
@@ -38,7 +40,9 @@ mod loom_models;
 pub mod plan;
 pub mod read;
 pub mod resize;
+mod scrub;
 mod snapshots;
+mod sums;
 pub mod superblock;
 mod tasks;
 #[cfg(all(test, not(loom), not(shuttle)))]
@@ -46,11 +50,13 @@ mod tests;
 pub mod worker;
 pub mod write;
 
+use crate::config::integrity::Integrity;
 use crate::config::progress::Reporter;
 use crate::config::snapshots::AutoSnapshots;
 use crate::config::{DeployPolicy, Durability, Medium};
 use crate::engine::durable::Durable;
 use crate::engine::durable::journal::Journal;
+use crate::engine::scrub::{STEP_EVERY, Scrub};
 use crate::engine::snapshots::automatic::{Automatic, LOOK_EVERY};
 use crate::engine::superblock::Companions;
 use crate::engine::worker::{Request, Worker};
@@ -95,6 +101,8 @@ pub(crate) struct Setup {
     /// How often durable points are made without a call of `sync`.
     pub sync_every: Option<Duration>,
     pub auto_snapshots: Option<AutoSnapshots>,
+    /// Bytes a second that a scrub reads.
+    pub scrub: Option<u64>,
     pub reporter: Reporter,
 }
 
@@ -118,6 +126,7 @@ pub(crate) struct Engine {
     pub(crate) turns: Mutex<()>,
     durable: Option<Durable>,
     automatic: Option<Automatic>,
+    scrub: Option<Scrub>,
     worker: Worker,
     /// Hears how far a close has come.
     reporter: Reporter,
@@ -153,7 +162,8 @@ impl Engine {
         let platform = &setup.pair.platform;
         // On a simulated machine, all work is done by the thread that requests it.
         let keeps_points = setup.journal.is_some();
-        let is_special = setup.keeps_cuts || setup.pair.home.is_private();
+        let has_sums = setup.pair.integrity != Integrity::Off;
+        let is_special = setup.keeps_cuts || setup.pair.home.is_private() || has_sums;
         let by_call = keeps_points && setup.calls_share_cache;
         let mode = Mode::of(platform, is_special, by_call, setup.policy);
         let direct = DirectStore::of(platform, mode);
@@ -163,7 +173,9 @@ impl Engine {
         let points = every.map(|every| (Request::DurablePoint, every));
         let automatic = setup.auto_snapshots.map(Automatic::new);
         let looks = automatic.as_ref().map(|_| (Request::Snapshot, LOOK_EVERY));
-        let timers = points.into_iter().chain(looks).collect();
+        let scrub = setup.scrub.filter(|_| has_sums).map(Scrub::new);
+        let steps = scrub.as_ref().map(|_| (Request::Scrub, STEP_EVERY));
+        let timers = points.into_iter().chain(looks).chain(steps).collect();
         let seed = Seed::new(&setup.superblock.uuid, setup.superblock.session);
         Arc::new_cyclic(|this: &Weak<Engine>| {
             let pair = Pair::new(setup.pair, seed, (keeps_points, setup.keeps_cuts), this.clone());
@@ -177,6 +189,7 @@ impl Engine {
                 pair,
                 durable,
                 automatic,
+                scrub,
                 durability: setup.durability,
                 worker: Worker::new(Box::new(this.clone()), timers, may_run),
                 policy: setup.policy,

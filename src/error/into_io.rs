@@ -23,7 +23,9 @@ impl From<Error> for io::Error {
             Error::UnsupportedFileSystem { .. } | Error::UnsupportedMedium { .. } => {
                 io::ErrorKind::Unsupported
             }
-            Error::Mismatch { .. } | Error::InvalidValue { .. } => io::ErrorKind::InvalidData,
+            Error::Mismatch { .. } | Error::InvalidValue { .. } | Error::Damaged { .. } => {
+                io::ErrorKind::InvalidData
+            }
             Error::Structure { why, .. } => kind_of_structure(why),
             Error::Snapshot { why, .. } => kind_of_snapshot(why),
             Error::Untrusted { .. } | Error::ReadOnly { .. } => io::ErrorKind::PermissionDenied,

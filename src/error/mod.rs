@@ -110,6 +110,26 @@ pub enum Error {
         type_name: &'static str,
     },
 
+    /// The bytes of a page are not those that were written: a stray write has changed them, or the
+    /// medium. Nothing was changed, and nothing was read. The other pages are as they were.
+    ///
+    /// Only a file with [page sums](crate::Integrity) notices that.
+    /// [`repair`](crate::AtomicMappedFile::repair) takes the page from a snapshot. A write over all
+    /// of the page, or over all of it up to the file's end, replaces its bytes.
+    #[error(
+        "{}: the {len} bytes at offset {offset} are damaged: they are not those that were written; \
+         repair them from a snapshot, restore them from a backup, or write over all of them",
+        path.display()
+    )]
+    Damaged {
+        /// The home file.
+        path: PathBuf,
+        /// The offset of the page in the file, in bytes.
+        offset: u64,
+        /// The length of the page, in bytes: 4096, or less at the file's end.
+        len: u64,
+    },
+
     /// The file system is full. Nothing was changed. Free some space and call again.
     ///
     /// An exhausted quota, and the process's limit on file lengths (`ulimit -f`), count as a full

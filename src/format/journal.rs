@@ -20,11 +20,14 @@ use crate::units::{PAGE, PageIndex, SLICE};
 pub const BLOCK: usize = 4096;
 /// Bytes in a record before its changes.
 const HEADER: usize = 64;
+/// Bytes of the sum of one page.
+const SUM_LEN: usize = 8;
 /// Bytes of one change.
 const CHANGE: usize = 24;
 const MAGIC: [u8; 8] = *b"AtomJrnl";
 const SUM: std::ops::Range<usize> = 8..12;
 const BASE: u32 = 1;
+const SUMS: u32 = 2;
 /// The bits of a page index in a change; the rest is a count.
 const PAGE_BITS: u32 = 40;
 const MOST_IN_RUN: u64 = 1 << (64 - PAGE_BITS);
@@ -142,12 +145,15 @@ pub struct Record {
     pub changes: Vec<Change>,
     /// The bytes of the slices, in the order of the changes, the lowest slice of a page first.
     pub slices: Vec<u8>,
+    /// The stored sum of each page of the changes, in their order. Empty in a base record, and if
+    /// the file has no page sums.
+    pub sums: Vec<u64>,
 }
 
-/// Returns the bytes of a record with these numbers of changes and slices, up to the end of its
-/// last block.
-pub const fn record_len(changes: usize, slices: usize) -> u64 {
-    (HEADER + changes * CHANGE + slices * SLICE).next_multiple_of(BLOCK) as u64
+/// Returns the bytes of a record with these numbers of changes, slices and sums, up to the end of
+/// its last block.
+pub const fn record_len(changes: usize, slices: usize, sums: usize) -> u64 {
+    (HEADER + changes * CHANGE + slices * SLICE + sums * SUM_LEN).next_multiple_of(BLOCK) as u64
 }
 
 /// Appends the change of one page. It joins the last change if that is equal and ends with the
@@ -177,6 +183,8 @@ pub struct Head<'a> {
     pub len: u64,
     /// As in [`Record`].
     pub changes: &'a [Change],
+    /// As in [`Record`].
+    pub sums: &'a [u64],
 }
 
 impl Head<'_> {
@@ -190,6 +198,7 @@ impl Head<'_> {
         buffer: &'b mut Vec<u8>,
         append_slices: impl FnOnce(&mut Vec<u8>),
     ) -> &'b [u8] {
+        let slices = slices + self.sums.len() * SUM_LEN;
         let said = HEADER + self.changes.len() * CHANGE + slices;
         let all = said.next_multiple_of(BLOCK);
         buffer.clear();
@@ -200,7 +209,13 @@ impl Head<'_> {
         bytes.resize(start, 0);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&[0; 4]);
-        bytes.extend_from_slice(&(if self.is_base { BASE } else { 0 }).to_le_bytes());
+        debug_assert!(self.sums.is_empty() || !self.is_base);
+        let flags = match self.sums {
+            [] if self.is_base => BASE,
+            [] => 0,
+            _ => SUMS,
+        };
+        bytes.extend_from_slice(&flags.to_le_bytes());
         for word in [self.number, self.len, self.changes.len() as u64, slices as u64] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
@@ -214,6 +229,7 @@ impl Head<'_> {
             }
         }
         append_slices(bytes);
+        self.sums.iter().for_each(|sum| bytes.extend_from_slice(&sum.to_le_bytes()));
         debug_assert_eq!(bytes.len(), start + said);
         bytes.resize(start + said, 0);
         let sum = checksum::crc32c_append(seed.0, &bytes[start..]);
@@ -226,8 +242,8 @@ impl Head<'_> {
 impl Record {
     /// Returns the bytes, in whole blocks.
     pub fn encode(&self, seed: JournalSeed) -> Vec<u8> {
-        let Record { number, is_base, len, ref changes, ref slices } = *self;
-        let head = Head { number, is_base, len, changes };
+        let Record { number, is_base, len, ref changes, ref slices, ref sums } = *self;
+        let head = Head { number, is_base, len, changes, sums };
         let mut buffer = Vec::new();
         head.encode(seed, slices.len(), &mut buffer, |to| to.extend_from_slice(slices)).to_vec()
     }
@@ -252,6 +268,8 @@ impl Record {
             return None;
         }
         let flags = u32::from_le_bytes(header[12..16].try_into().ok()?);
+        let sums = if flags == SUMS { changes.checked_mul(SUM_LEN)? } else { 0 };
+        let sums_at = said.len().checked_sub(sums).filter(|at| *at >= slices_at)?;
         let record = Record {
             number,
             is_base: flags == BASE,
@@ -260,10 +278,17 @@ impl Record {
                 .chunks_exact(CHANGE)
                 .map(Change::decode)
                 .collect::<Option<_>>()?,
-            slices: said[slices_at..].to_vec(),
+            slices: said[slices_at..sums_at].to_vec(),
+            sums: said[sums_at..]
+                .as_chunks()
+                .0
+                .iter()
+                .map(|sum| u64::from_le_bytes(*sum))
+                .collect(),
         };
         let held: u64 = record.changes.iter().map(|c| u64::from(c.slices.0.count_ones())).sum();
-        let is_sound = flags <= BASE
+        let is_sound = flags <= SUMS
+            && (record.sums.is_empty() || record.changes.iter().all(|change| change.count == 1))
             && number != 0
             && len <= MAX_LEN
             && record.slices.len() as u64 == held * SLICE as u64
@@ -334,7 +359,7 @@ mod tests {
         push_change(&mut changes, PageIndex(10), Validity(!0), Slices::NONE);
         push_change(&mut changes, PageIndex(11), Validity(1), Slices::NONE);
         let slices = if is_base { vec![] } else { (0..128).collect() };
-        Record { number, is_base, len: 1 << 20, changes, slices }
+        Record { number, is_base, len: 1 << 20, changes, slices, sums: vec![] }
     }
 
     #[test]
@@ -344,9 +369,21 @@ mod tests {
             assert_eq!(record.changes.len(), 3);
             assert_eq!(record.changes[1].count, 2);
             let bytes = record.encode(seed());
-            assert_eq!(bytes.len() as u64, record_len(3, record.slices.len() / SLICE));
+            assert_eq!(bytes.len() as u64, record_len(3, record.slices.len() / SLICE, 0));
             assert_eq!(Record::decode(seed(), &bytes), Some((record, bytes.len())));
         }
+    }
+
+    #[test]
+    fn a_record_with_sums_has_one_for_each_page() {
+        let mut record = record(9, false);
+        record.changes.remove(1);
+        record.sums = vec![3, u64::MAX];
+        let bytes = record.encode(seed());
+        assert_eq!(bytes.len() as u64, record_len(2, 2, 2));
+        assert_eq!(Record::decode(seed(), &bytes), Some((record.clone(), bytes.len())));
+        record.changes[1].count = 2;
+        assert_eq!(Record::decode(seed(), &record.encode(seed())), None, "two pages and one sum");
     }
 
     #[test]

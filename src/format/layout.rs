@@ -10,9 +10,9 @@
 //! 258 MiB  superchunk 0        for the first GiB of the home file:
 //!            + 0      slice words     2 MiB
 //!            + 2 MiB  durable words   2 MiB
-//!            + 4 MiB  checksums       2 MiB, reserved
-//!            + 6 MiB  region words    2 MiB, 32 KiB used
-//!            + 8 MiB  reflection pages 1 GiB, at the same place as in the home file
+//!            + 4 MiB  page sums       8 MiB
+//!            + 12 MiB region words    2 MiB, 32 KiB used
+//!            + 14 MiB reflection pages 1 GiB, at the same place as in the home file
 //!          superchunk 1 ...
 //! ```
 //!
@@ -22,7 +22,8 @@
 //! May import: `units`.
 
 use crate::units::{
-    LaneIndex, PAGE, PageIndex, REGION, REGIONS_PER_SUPERCHUNK, RegionIndex, SUPERCHUNK,
+    CHUNK, LaneIndex, PAGE, PageIndex, REGION, REGIONS_PER_SUPERCHUNK, RegionIndex, SUPERCHUNK,
+    WORD,
 };
 
 /// The version of the format that this crate writes, and the newest that it reads.
@@ -75,12 +76,20 @@ pub const LOG_EXTENT: u64 = 1 << 20;
 /// Offset of the first superchunk.
 pub const SUPERCHUNKS: u64 = LOG_AREA + LOG_AREA_LEN;
 /// Bytes before a superchunk's reflection pages.
-pub const SUPERCHUNK_META: u64 = 8 << 20;
+pub const SUPERCHUNK_META: u64 = 14 << 20;
 /// Bytes in a superchunk of the reflection file.
 pub const SUPERCHUNK_LEN: u64 = SUPERCHUNK_META + SUPERCHUNK as u64;
 const SLICE_WORDS: u64 = 0;
 const DURABLE_WORDS: u64 = 2 << 20;
-const REGION_WORDS: u64 = 6 << 20;
+const PAGE_SUMS: u64 = 4 << 20;
+const REGION_WORDS: u64 = 12 << 20;
+/// Places for the sum of one page. One holds the sum at the last durable point, one that of the
+/// present, and one is free. Where no durable points are kept, two of them are used by turns.
+pub const SUM_PLACES: usize = 3;
+/// Bytes for the sums of one page: its places, and a word of zero.
+pub const PAGE_SUMS_LEN: usize = 32;
+/// Bytes for the sums of the pages of a chunk.
+pub const CHUNK_SUMS_LEN: u64 = (CHUNK / PAGE * PAGE_SUMS_LEN) as u64;
 /// Bytes of region words in a superchunk.
 pub const REGION_WORDS_LEN: u64 = (REGIONS_PER_SUPERCHUNK * 8) as u64;
 
@@ -94,6 +103,8 @@ const _: () = {
     assert!(LOG_AREA.is_multiple_of(HUGE) && SUPERCHUNKS.is_multiple_of(HUGE));
     assert!(SUPERCHUNK_LEN.is_multiple_of(HUGE) && SUPERCHUNK_META.is_multiple_of(HUGE));
     assert!(SUPERCHUNK / PAGE * 8 <= 2 << 20, "slice words and durable words fit their 2 MiB");
+    assert!(PAGE_SUMS + (SUPERCHUNK / PAGE * PAGE_SUMS_LEN) as u64 <= REGION_WORDS);
+    assert!(SUM_PLACES * WORD <= PAGE_SUMS_LEN);
     assert!(REGION_WORDS + REGION_WORDS_LEN <= SUPERCHUNK_META);
     // One region word a region and up to seven slice words at each end: 24 bytes each.
     assert!((MAX_LEN / REGION as u64 + 2 * 7) * 24 <= LOG_AREA_LEN);
@@ -115,6 +126,14 @@ pub const fn slice_word(page: PageIndex) -> u64 {
 /// reflection file at the last durable point.
 pub const fn durable_word(page: PageIndex) -> u64 {
     slice_word(page) - SLICE_WORDS + DURABLE_WORDS
+}
+
+/// Returns the offset of the sums of `page`: of the first of its places. All of them lie in one
+/// cache line.
+pub const fn page_sums(page: PageIndex) -> u64 {
+    let pages = (SUPERCHUNK / PAGE) as u64;
+    let in_superchunk = page.0 % pages * PAGE_SUMS_LEN as u64;
+    superchunk((page.0 / pages) as usize) + PAGE_SUMS + in_superchunk
 }
 
 /// Returns the offset of the region words of superchunk `n`.
@@ -172,8 +191,10 @@ mod tests {
         assert_eq!(slice_word(PageIndex(gib / 4096 - 1)), (260 << 20) - 8);
         assert_eq!(durable_word(PageIndex(0)), 260 << 20);
         assert_eq!(durable_word(PageIndex(gib / 4096 - 1)), (262 << 20) - 8);
-        assert_eq!(region_word(RegionIndex(0)), 264 << 20);
-        assert_eq!(reflection(0), 266 << 20);
+        assert_eq!(page_sums(PageIndex(0)), 262 << 20);
+        assert_eq!(page_sums(PageIndex(gib / 4096 - 1)), (270 << 20) - 32);
+        assert_eq!(region_word(RegionIndex(0)), 270 << 20);
+        assert_eq!(reflection(0), 272 << 20);
         assert_eq!(reflection(gib - 1) + 1, superchunk(1));
         assert_eq!(slice_word(PageIndex(gib / 4096)), superchunk(1));
         assert_eq!(reflection(gib) % (2 << 20), 0);

@@ -28,6 +28,7 @@ const STATE_EMPTIED: u32 = 3;
 const NAME_LEN: usize = 255;
 const MARKED: u32 = 1;
 const UNSETTLED: u32 = 2;
+const SUMS: u32 = 4;
 /// The session of a new reflection file.
 pub const FIRST_SESSION: u64 = 1;
 
@@ -227,6 +228,8 @@ pub struct Superblock {
     /// whole, and after a restart the journal completes it. The settled word tells whether
     /// everything was durable in the end.
     pub is_unsettled: bool,
+    /// `true` if the page sums of this session count: every page has its own.
+    pub has_sums: bool,
 }
 
 /// The result of decoding one copy.
@@ -269,7 +272,8 @@ impl Superblock {
             session: self.session.into(),
             state: state.into(),
             flags: (if self.is_marked { MARKED } else { 0 }
-                | if self.is_unsettled { UNSETTLED } else { 0 })
+                | if self.is_unsettled { UNSETTLED } else { 0 }
+                | if self.has_sums { SUMS } else { 0 })
             .into(),
             uuid: self.uuid,
             slice: (SLICE as u32).into(),
@@ -391,6 +395,7 @@ impl Superblock {
             durable,
             is_marked: raw.flags.get() & MARKED != 0,
             is_unsettled: raw.flags.get() & UNSETTLED != 0,
+            has_sums: raw.flags.get() & SUMS != 0,
         })
     }
 
@@ -491,6 +496,7 @@ pub(crate) mod tests {
             durable: DurablePoints::None,
             is_marked: false,
             is_unsettled: false,
+            has_sums: false,
         }
     }
 
@@ -498,11 +504,12 @@ pub(crate) mod tests {
     fn what_is_encoded_is_decoded() {
         for state in [sample().state, State::InUse, State::Emptied] {
             for born in [sample().identity.born, None] {
-                for flags in 0..4 {
+                for flags in 0..8 {
                     let mut block = sample();
                     block.state = state;
                     block.identity.born = born;
                     (block.is_marked, block.is_unsettled) = (flags & 1 == 1, flags & 2 == 2);
+                    block.has_sums = flags & 4 == 4;
                     assert_eq!(Superblock::decode(&block.encode()), Copy::Valid(block));
                 }
             }

@@ -44,6 +44,8 @@ mod bugs;
 mod list;
 #[cfg(feature = "mutants")]
 mod snapshot_bugs;
+#[cfg(feature = "mutants")]
+mod sum_bugs;
 
 #[cfg(feature = "mutants")]
 pub use bugs::{ALL, Mutant};

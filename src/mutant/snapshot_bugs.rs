@@ -1,10 +1,11 @@
 //! The deliberate bugs of snapshots: the file of each, its name, and what it breaks.
 //!
-//! Owns: a macro that adds them to the list of `bugs`. May import nothing from the crate.
+//! Owns: a macro that adds them, and those of page sums, to the list of `bugs`.
+//! May import `sum_bugs`.
 
 macro_rules! with_those_of_snapshots {
     ($list:ident; $($others:tt)*) => {
-        $list! {
+        $crate::mutant::sum_bugs::with_those_of_sums! { $list;
             $($others)*
             "format/snapshots/table.rs" {
                 TableUnchecked "table-unchecked": "a torn table of snapshots counts",

@@ -93,6 +93,24 @@ impl Pair {
         Ok(())
     }
 
+    /// Loads every region of which a page has a sum other than that of zeroes.
+    pub(crate) fn load_regions_with_sums(&self, range: Range<u64>) -> Result<()> {
+        let lane = self.lane();
+        let _pinned = lane.pin();
+        let mut start = range.start;
+        let end = range.end.min(self.len());
+        while start < end {
+            let next = (start / SUPERCHUNK as u64 + 1) * SUPERCHUNK as u64;
+            let (from, to) = (PageIndex::of(start), PageIndex::of(next.min(end) - 1));
+            let (sums, sums_end) =
+                (layout::page_sums(from), layout::page_sums(to) + layout::PAGE_SUMS_LEN as u64);
+            let words = (layout::PAGE_SUMS_LEN / WORD) as u64;
+            self.load_by_words(sums, sums_end, |n| PageIndex(from.0 + n / words).region())?;
+            start = next;
+        }
+        Ok(())
+    }
+
     /// Loads every region that may hold a byte other than zero.
     pub(crate) fn load_regions_with_bytes(&self, range: Range<u64>) -> Result<()> {
         self.load_nonzero_regions(range.clone())?;

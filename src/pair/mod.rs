@@ -19,6 +19,7 @@
 //! | `read_set` | the types of a transaction's read set |
 //! | `snapshots` | the snapshot store: what is live, what is kept, and where |
 //! | `own_changes` | what a thread changes while it runs a transaction's closure |
+//! | `sums` | the sums of pages |
 //! | `stats` | the counters |
 //!
 //! May import what lies below the engine: `lock`, `mmap`, `format`, `bitmap`, `platform`, `units`.
@@ -43,9 +44,11 @@ pub mod snapshots;
 pub mod space;
 pub mod stamps;
 pub mod stats;
+pub mod sums;
 
 use crate::bitmap::Side;
 use crate::config::Medium;
+use crate::config::integrity::{DamageReporter, Integrity};
 use crate::error::{Error, Result, WRITE_A_RUN};
 use crate::format::entry::Seed;
 use crate::format::flip_record::RingSeed;
@@ -88,6 +91,9 @@ pub(crate) struct Opened {
     pub state: PageTable,
     /// `true` if this open made the reflection file, so every word in it is zero.
     pub fresh: bool,
+    /// The use of page sums.
+    pub integrity: Integrity,
+    pub damage_reporter: DamageReporter,
 }
 
 /// The state of one open pair, shared by all threads.
@@ -114,6 +120,10 @@ pub(crate) struct Pair {
     pub keeps_cuts: bool,
     /// The changes that each consumer of changes has yet to take.
     pub dirty: DirtySet,
+    /// The use of page sums.
+    pub integrity: Integrity,
+    /// Hears of damage.
+    pub damage_reporter: DamageReporter,
     /// The live snapshots.
     pub epochs: Epochs,
     pub fresh: bool,
@@ -145,13 +155,17 @@ impl Pair {
         keeper: Weak<dyn LaneKeeper>,
     ) -> Self {
         let number = next_file_number();
-        // Without the usual light fences, no thread may use the fast path of reads.
-        let tag = if barrier::is_usual() { Tag::of(number) } else { Tag::NEVER };
+        // Without the usual light fences, no thread may use the fast path of reads. None may for a
+        // file with page sums: pages are verified first.
+        let is_fast = barrier::is_usual() && opened.integrity == Integrity::Off;
+        let tag = if is_fast { Tag::of(number) } else { Tag::NEVER };
         Pair {
             keeper,
             keeps_points,
             keeps_cuts,
             dirty: DirtySet::new(),
+            integrity: opened.integrity,
+            damage_reporter: opened.damage_reporter,
             epochs: Epochs::new(),
             state: opened.state,
             stamps: DeployedStamps::new(opened.max_len),

@@ -9,18 +9,19 @@
 //! The cached words change only while the page's or the region's lock is held exclusively.
 //!
 //! Cost: 26 bytes a page of a loaded region, or 0.64 %. Durable words take 8 bytes a page more
-//! where durable points are kept, pins 4 bytes where a view has pinned, and snapshots 16 bytes. The
-//! stamps of `pair::stamps` come on top.
+//! where durable points are kept, pins 4 bytes where a view has pinned, snapshots 16 bytes, and
+//! page sums 16 bytes. The stamps of `pair::stamps` come on top.
 //!
 //! Fields that every operation needs lie close together. Seldom ones are loaded only if a word
 //! for the whole region says so. Beyond the hardware's limit, cache misses are most of the cost of
 //! an operation (`docs/decisions/prefetch.md`).
 //!
-//! May import `lock`, `bitmap`, `units`, `primitive`.
+//! May import `pair::sums`, `lock`, `bitmap`, `units`, `primitive`.
 
 use crate::bitmap::{Side, Slices, Validity};
 use crate::lock::{Backoff, LockWord};
 use crate::mutant::{planted, unless};
+use crate::pair::sums::RegionSums;
 use crate::primitive::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, OnceBox, Ordering, many};
 use crate::units::PAGES_PER_REGION;
 use std::ops::Range;
@@ -82,6 +83,8 @@ pub struct RegionState {
     pins: OnceBox<[AtomicU32; PAGES_PER_REGION]>,
     /// The slices of each page that are kept for snapshots. Made by the first operation that looks.
     kept: OnceBox<[KeptSlices; PAGES_PER_REGION]>,
+    /// The sums of the pages. Made by the first operation that needs one.
+    sums: OnceBox<RegionSums>,
     /// Pages that transactions watch (`read::read_set`). Each has its bit in `stamped_pages` as
     /// well, because a writer checks only that.
     watched: AtomicU64,
@@ -147,6 +150,7 @@ impl RegionState {
             lanes: std::array::from_fn(|_| AtomicU64::new(0)),
             pins: OnceBox::new(),
             kept: OnceBox::new(),
+            sums: OnceBox::new(),
             watched: AtomicU64::new(0),
             reads: std::array::from_fn(|_| AtomicU8::new(0)),
         }
@@ -487,6 +491,16 @@ impl RegionState {
         let kept = &self.kept.get_or_init(|| many(none))[n];
         kept.generation.store(generation, Ordering::Relaxed);
         kept.slices.store(slices.0, Ordering::Relaxed);
+    }
+
+    /// Returns the sums of the region's pages.
+    pub fn sums(&self) -> &RegionSums {
+        self.sums.get_or_init(|| Box::new(RegionSums::new()))
+    }
+
+    /// Returns `true` if an operation has needed a sum of the region.
+    pub fn has_sums(&self) -> bool {
+        self.sums.get().is_some()
     }
 
     /// Counts a read of page `n`. Returns the number of reads counted since the last write of the

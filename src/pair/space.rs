@@ -138,8 +138,10 @@ impl Pair {
             Some(pieces) => pieces.count(side, 0..PAGES_PER_CHUNK) as u64,
             None => 0,
         };
-        // Slice words, and durable words where durable points are kept.
-        let words = u64::from(state & known::SLICE_WORDS != 0) * (1 + u64::from(self.keeps_points));
+        // Slice words, durable words where durable points are kept, and sums.
+        let sums = if self.has_sums() { layout::CHUNK_SUMS_LEN / PAGE as u64 } else { 0 };
+        let pages = 1 + u64::from(self.keeps_points) + sums;
+        let words = if state & known::SLICE_WORDS != 0 { pages } else { 0 };
         [slots(Side::Home), slots(Side::Reflection) + words]
     }
 
@@ -403,6 +405,9 @@ impl Pair {
             self.allocate_reflection(layout::slice_word(first), PAGE as u64)?;
             if self.keeps_points {
                 self.allocate_reflection(layout::durable_word(first), PAGE as u64)?;
+            }
+            if self.has_sums() && !planted!(SumsNotAllocated) {
+                self.allocate_reflection(layout::page_sums(first), layout::CHUNK_SUMS_LEN)?;
             }
             self.recount(chunk, || state.fetch_or(known::SLICE_WORDS, Ordering::Release));
             Ok(())

@@ -116,6 +116,12 @@ counters! {
     bytes_asked = BytesAsked,
     /// Bytes that were written to the medium for these writes, in whole cache lines.
     bytes_written = BytesWritten,
+    /// Pages that were verified by their sums for the first time after the open.
+    pages_verified = PagesVerified,
+    /// Times that the bytes of a page did not fit its sum.
+    damaged_pages = DamagedPages,
+    /// Passes of the scrub over the whole file that were finished.
+    scrub_passes = ScrubPasses,
     /// Pages that were deployed: all their valid slices were copied to the home file.
     deployments = Deployments,
     /// Views that were given out.

@@ -41,7 +41,7 @@ mod value;
 
 use arch::isa;
 pub use copy::{InLine, Native, STREAM_FROM_UNFLUSHED};
-pub use isa::Crc;
+pub use isa::{Crc, weighted_sum};
 #[cfg(feature = "recorder")]
 use machine::Simulated;
 use os::persistence_domain as domain;

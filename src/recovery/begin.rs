@@ -9,6 +9,7 @@
 use super::context::{Rollback, Step};
 use super::{Carried, Mapped, Recovered, journal};
 use crate::config::Medium;
+use crate::config::integrity::Integrity;
 use crate::engine::durable::journal::Journal;
 use crate::engine::superblock::{Kind, settle};
 use crate::engine::{Engine, Setup};
@@ -53,7 +54,7 @@ impl Recovered<'_> {
     /// Writes the mark, and then the superblock that says that the pair is in use. So a home file
     /// without a mark has no pair.
     pub(super) fn begin_session(&mut self, session: u64) -> Result<Superblock> {
-        let Mapped { home, reflection, platform, medium, keeps_points, carried, .. } =
+        let Mapped { home, reflection, platform, medium, keeps_points, integrity, carried, .. } =
             &mut self.mapped;
         let Carried { superblock, verdict, companions, undo, located, .. } = carried;
         let (keeps, medium) = (*keeps_points, *medium);
@@ -95,7 +96,8 @@ impl Recovered<'_> {
             }
             return Ok(superblock.clone());
         }
-        let says = (opening.durable_points(keeps, verdict.lengths.len), is_marked);
+        let points = opening.durable_points(keeps, verdict.lengths.len);
+        let says = (points, is_marked, *integrity != Integrity::Off);
         let last = (superblock.clone(), session);
         let begun = opening.begin_session(platform, reflection, last, stat, medium, says)?;
         if mark_comes_last {
@@ -133,6 +135,8 @@ impl Mapped<'_> {
                 max_len: verdict.max_len,
                 state: self.state,
                 fresh: verdict.is_fresh,
+                integrity: self.integrity,
+                damage_reporter: options.damage_reporter.clone(),
             },
             policy: options.deploy,
             superblock,
@@ -151,6 +155,7 @@ impl Mapped<'_> {
             durability: options.durability,
             sync_every: options.sync_every,
             auto_snapshots: options.auto_snapshots,
+            scrub: options.scrub,
             reporter: options.reporter.clone(),
         });
         engine.begin_snapshots(options.read_only)?;

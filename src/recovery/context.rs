@@ -7,6 +7,7 @@
 use super::pair::{Found, Home};
 use super::probe::{Lengths, Probe};
 use super::{HUGE_PAGE, lanes, medium, reservation};
+use crate::config::integrity::Integrity;
 use crate::config::options::Options;
 use crate::config::{Durability, Medium};
 use crate::engine::superblock::{Companions, remove_if_is, remove_own};
@@ -102,6 +103,8 @@ pub(super) struct Opening<'a> {
     pub(super) dir: Arc<Folder>,
     /// The medium that the caller or the environment forces.
     pub(super) forced: Option<Medium>,
+    /// The use of page sums that the caller or the environment wants.
+    pub(super) integrity: Option<Integrity>,
     pub(super) home_lies_on: FileSystem,
     pub(super) dir_lies_on: FileSystem,
     /// The page cache that holds what is stored from here on. Read anew at each opening, since a
@@ -118,7 +121,7 @@ impl<'a> Opening<'a> {
         options: &'a Options,
         (given, home): (&'a Path, &'a Name),
         dir: Arc<Folder>,
-        forced: Option<Medium>,
+        (forced, integrity): (Option<Medium>, Option<Integrity>),
     ) -> Self {
         let unknown = FileSystem::Unknown(0);
         Opening {
@@ -129,6 +132,7 @@ impl<'a> Opening<'a> {
             path: home.path(),
             dir,
             forced,
+            integrity,
             home_lies_on: unknown,
             dir_lies_on: unknown,
             cache: CacheIdentity::default(),

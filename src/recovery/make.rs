@@ -119,7 +119,11 @@ impl Opening<'_> {
         platform
             .set_file_len(&file, id, reflection_len)
             .map_err(self.io("change the length", &new))?;
-        let durable = match self.will_keep_durable_points((home, self.path), (&file, &new))? {
+        // The bytes of a home file are summed after the pair has its names, and before a second
+        // superblock says that there are sums.
+        let waits_for_sums = self.wants_sums() && stat.len > 0;
+        let keeps = self.will_keep_durable_points((home, self.path), (&file, &new))?;
+        let durable = match keeps && !waits_for_sums {
             true => self.durable_points(true, len),
             false => DurablePoints::NotYet,
         };
@@ -165,6 +169,7 @@ impl Opening<'_> {
             durable,
             is_marked: is_begun && self.home_keeps_marks.get(),
             is_unsettled: is_begun && !planted!(MadeAsSettled),
+            has_sums: is_begun && self.wants_sums(),
         }
     }
 
@@ -224,7 +229,7 @@ impl Opening<'_> {
         (last, session): (Superblock, u64),
         home: &FileStat,
         medium: Medium,
-        (durable, is_marked): (DurablePoints, bool),
+        (durable, is_marked, has_sums): (DurablePoints, bool, bool),
     ) -> Result<Superblock> {
         let superblock = Superblock {
             durable,
@@ -238,6 +243,7 @@ impl Opening<'_> {
             name: self.home_name(),
             is_marked,
             is_unsettled: false,
+            has_sums,
             ..last
         };
         let is_mapped = medium == Medium::Dax && durable.base().is_none();

@@ -18,6 +18,7 @@
 //! | `snapshots` | which store of snapshots belongs to the pair, and how it is opened |
 //! | `keep` | what a crashed session had to keep for snapshots |
 //! | `replay_journal` | the return to the last durable point |
+//! | `sums` | the sums of a file that had none |
 //! | `lanes`, `apply_log` | recovery from the lanes: scan, decide; apply |
 //!
 //! The stages of an opening are types, each made by the one before it: [`Located`] (the home file
@@ -46,9 +47,11 @@ mod read_only;
 mod replay_journal;
 mod reservation;
 mod snapshots;
+mod sums;
 mod trust;
 mod wait;
 
+use crate::config::integrity::Integrity;
 use crate::config::options::Options;
 use crate::config::{Medium, OnMismatch};
 use crate::engine::superblock::Companions;
@@ -138,7 +141,8 @@ impl<'a> Located<'a> {
             None => Arc::clone(name.folder()),
         };
         let forced = medium::forced(options, path)?;
-        let opening = Opening::new(platform, options, (given, name), dir, forced);
+        let wanted = (forced, sums::chosen(options, path)?);
+        let opening = Opening::new(platform, options, (given, name), dir, wanted);
         if forced == Some(Medium::Dax) && !opening.can_flush() {
             return Err(Error::UnsupportedMedium {
                 path: path.to_owned(),
@@ -372,6 +376,7 @@ impl<'a> Prepared<'a> {
             let file = MappedFile::new(platform.clone(), id, path.to_owned(), file, mapping, len);
             if is_reader { file.into_private() } else { file }
         };
+        let integrity = opening.integrity_of(carried.superblock.has_sums);
         let another = opening.another(&home.file)?;
         let home = mapped(FileId::Home, path, another, home_mapping, home_len);
         let reflection =
@@ -383,6 +388,7 @@ impl<'a> Prepared<'a> {
             platform,
             medium,
             keeps_points,
+            integrity,
             state,
             store: None,
             carried,
@@ -399,6 +405,8 @@ struct Mapped<'a> {
     medium: Medium,
     /// `true` if this session keeps durable points.
     keeps_points: bool,
+    /// The use of page sums in this session.
+    integrity: Integrity,
     /// The state of all regions, of which none is loaded.
     state: PageTable,
     /// The store of snapshots, once it is open.
@@ -522,6 +530,7 @@ impl Recovered<'_> {
         let session = journal.as_ref().map(|journal| journal.session);
         let session = session.unwrap_or(self.mapped.carried.superblock.session + 1);
         let store = self.mapped.take_store(session)?;
+        self.begin_sums()?;
         let superblock = self.begin_session(session)?;
         self.finish_truncation()?;
         let opening = &self.mapped.carried.located.opening;

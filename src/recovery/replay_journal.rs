@@ -22,6 +22,7 @@ use crate::config::Medium;
 use crate::config::progress::{Reporter, Work};
 use crate::error::{Error, Result};
 use crate::format::journal::{Change, Record, record_len};
+use crate::format::layout::SUM_PLACES;
 use crate::format::{layout, le_word};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
@@ -77,7 +78,7 @@ impl Pair<'_> {
         longer(self.home, len)?;
         longer(self.reflection, layout::reflection_len(len))?;
         let bytes_of = |(_, record): &(u64, Record)| {
-            record_len(record.changes.len(), record.slices.len() / SLICE)
+            record_len(record.changes.len(), record.slices.len() / SLICE, record.sums.len())
         };
         let mut meter = reporter.begin(Work::Replay, found.run.iter().map(bytes_of).sum());
         for record in &found.run {
@@ -202,7 +203,23 @@ impl Pair<'_> {
                 file.copy_in(at, slice, Copying::Cached);
             }
         }
-        self.store_words(&record.changes, len)
+        self.store_words(&record.changes, len)?;
+        unless!(ReplayedSumsMissing, self.store_sums(record, len)?);
+        Ok(())
+    }
+
+    /// Stores the sums of a record to all places of their pages: the record makes the state that
+    /// they belong to.
+    fn store_sums(&self, record: &Record, len: u64) -> Result<()> {
+        for (change, sum) in record.changes.iter().zip(&record.sums) {
+            if change.page.start() < len {
+                let at = layout::page_sums(change.page);
+                let words = [*sum; SUM_PLACES].map(u64::to_le_bytes);
+                self.allocate(self.reflection, at, words.as_flattened().len() as u64)?;
+                self.reflection.copy_in(at, words.as_flattened(), Copying::Cached);
+            }
+        }
+        Ok(())
     }
 
     /// Stores the durable words of the changes, as far as the file reaches.
@@ -260,7 +277,7 @@ impl Pair<'_> {
     }
 
     /// Zeroes the words in a range. Holes stay holes.
-    fn zero_words(&self, at: u64, len: u64) -> Result<()> {
+    pub(super) fn zero_words(&self, at: u64, len: u64) -> Result<()> {
         let end = at + len;
         let mut from = at;
         while from < end {

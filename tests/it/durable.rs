@@ -34,7 +34,7 @@ pub fn ground() -> Option<Ground> {
 /// the identity of the copied home file.
 pub struct Restarted {
     _scratch: common::Scratch,
-    home: PathBuf,
+    pub home: PathBuf,
 }
 
 pub fn restarted(ground: &Ground, home: &Path) -> Restarted {
@@ -60,7 +60,9 @@ fn copied(ground: &Ground, home: &Path, boot: Option<[u8; 16]>) -> Restarted {
     let theirs = scratch.file(&format!(".atomic-mmap.{inode:x}"));
     common::copy_file(&reflection, &theirs);
     let journal = reflection.with_added_extension("journal");
-    common::copy_file(&journal, &theirs.with_added_extension("journal"));
+    if journal.exists() {
+        common::copy_file(&journal, &theirs.with_added_extension("journal"));
+    }
     let file = fs::File::options().read(true).write(true).open(&theirs).expect("open");
     for at in layout::SUPERBLOCKS {
         let mut bytes = [0; 512];

@@ -93,6 +93,7 @@ mod sparse;
 #[cfg(unix)]
 mod steps;
 mod structures;
+mod sums;
 mod threads;
 mod transactions;
 #[cfg(unix)]

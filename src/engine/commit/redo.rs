@@ -70,6 +70,18 @@ impl<'e> PageWrite<'e> {
         all.filter(move |(n, _)| some.0 >> n & 1 == 1)
     }
 
+    /// Returns the written bytes as segments, run by run, up to byte `len` of the file.
+    pub fn parts(&self, len: u64) -> impl Iterator<Item = Segment<'_>> {
+        let mut rest = &self.bytes[..];
+        self.slices.runs().filter_map(move |run| {
+            let (data, later) = rest.split_at(run.len() * SLICE);
+            rest = later;
+            let offset = self.page.start() + (run.start * SLICE) as u64;
+            let readable = len.saturating_sub(offset).min(data.len() as u64) as usize;
+            (readable > 0).then(|| Segment { offset, data: &data[..readable] })
+        })
+    }
+
     /// Returns the slice word after the operation.
     fn new_word(&self) -> u64 {
         self.region.pages[self.page.in_region()].slice_word() ^ self.flips().0
@@ -132,6 +144,7 @@ impl Engine {
         let pages = self.assemble_pages(segments)?;
         let extents = self.reserve_redo(lane, &pages, new_len)?;
         let written = pages.iter().map(|page| (page.page, page.slices));
+        let sums = self.prepare_sums(lane, segments, new_len.unwrap_or(self.len()))?;
         let has_kept = self.keeps_at_stores() && self.keep(lane, written)?;
         // Stores, step 1.
         for page in &pages {
@@ -146,13 +159,15 @@ impl Engine {
         if has_cleared && !planted!(RedoNoDrainAfterClear)
             || has_flips && !planted!(RedoNoDrainAfterCopies)
             || has_kept && !planted!(RedoNoDrainAfterKeeps)
+            || sums.is_stored() && !planted!(RedoNoDrainAfterSums)
         {
             // Orders the copies and the invalidated headers before the record. The record's
             // checksum does not cover the copies. And recovery may store the record's bytes over a
             // slot that the lane's newest flip record names, and then lose power. If the medium
             // still has that flip record as active, the next recovery finds its data incomplete. It
             // would then use older records about the same page. Also orders what was kept for
-            // snapshots before the record: recovery repeats the stores of a record.
+            // snapshots, and the new sums, before the record: recovery repeats the stores of a
+            // record.
             self.drain(lane);
         }
         // Step 3.
@@ -185,6 +200,7 @@ impl Engine {
         // Orders the end before the locks open: a later operation may store to these slots, and a
         // replay of this record would then undo it.
         unless!(RedoNoDrainAfterEnd, self.drain(lane));
+        self.publish_sums(&sums);
         extents.iter().for_each(|extents| self.give_back(extents));
         lane.stats.bump(Counter::Redo, 1);
         Ok(())

@@ -12,6 +12,7 @@
 use super::redo::PageWrite;
 use crate::bitmap::Slices;
 use crate::engine::Engine;
+use crate::engine::plan::Segment;
 use crate::error::Result;
 use crate::lock::LockGuard;
 use crate::mutant::unless;
@@ -33,11 +34,12 @@ impl<'e> Restored<'e> {
 
 impl Engine {
     /// Puts the slices of these pages back. `held` are the locks of all pages of the rollback. They
-    /// stay closed afterwards.
+    /// stay closed afterwards. `len` is the snapshot's length, in bytes.
     pub(in crate::engine) fn commit_restored(
         &self,
         lane: &InUse<'_>,
         pages: &[Restored<'_>],
+        len: u64,
         held: &[LockGuard<'_>],
     ) -> Result<()> {
         for Restored(page) in pages {
@@ -45,6 +47,9 @@ impl Engine {
             self.ensure_free_slots(lane, page.page, page.slices, valid, true)?;
             self.note_changed(page.page);
         }
+        let len = len.max(self.len());
+        let parts: Vec<Segment<'_>> = pages.iter().flat_map(|page| page.0.parts(len)).collect();
+        let sums = self.prepare_sums(lane, &parts, len)?;
         if self.keeps_at_stores() {
             self.keep(lane, pages.iter().map(|Restored(page)| (page.page, page.slices)))?;
         }
@@ -52,8 +57,8 @@ impl Engine {
             self.store_slices(lane, page, page.flips());
         }
         self.invalidate_records(lane, pages.iter().map(|Restored(page)| page.target()));
-        // Orders what is kept, the copies, and the invalidated headers before the first word, and
-        // before the first store over a valid slot.
+        // Orders what is kept, the sums, the copies, and the invalidated headers before the first
+        // word, and before the first store over a valid slot.
         unless!(RestoreNoDrainBeforeWords, self.drain(lane));
         held.iter().for_each(LockGuard::close);
         // Orders the closing before the slices, as in `redo`.
@@ -64,6 +69,7 @@ impl Engine {
         }
         // Orders the words before the table that says that the rollback is over.
         unless!(RestoreNoDrainAfterWords, self.drain(lane));
+        self.publish_sums(&sums);
         Ok(())
     }
 }

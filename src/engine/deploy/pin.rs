@@ -35,6 +35,7 @@ impl Engine {
     /// keeps durable points.
     pub fn pin(&self, range: Range<u64>) -> Result<bool> {
         self.check_usable()?;
+        self.verify_read(range.start, range.end - range.start)?;
         // Taken before `resizing`: the thread that has the lane may itself wait for `resizing`.
         let lane = self.lane_fenced();
         // Perhaps only this thread's own unfenced write stood against the fast path.

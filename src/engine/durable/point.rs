@@ -46,6 +46,8 @@ struct Way {
     changes: Vec<Change>,
     /// Bytes of slices that the record holds.
     bytes: usize,
+    /// The sums of the pages that the record holds.
+    sums: Vec<u64>,
 }
 
 struct CutPage<'e> {
@@ -154,8 +156,9 @@ impl Engine {
             unless!(PointNotLocked, lock_pages(&region.lock, locks, &mut cut.held));
             for place in noted {
                 let (page, changed) = (index.page(place), region.changed_slices(place));
+                let has_changed = !changed.is_empty() || self.sum_has_moved(region, place);
                 // Pages past the length are being truncated.
-                if !changed.is_empty() && page.start() < cut.len {
+                if has_changed && page.start() < cut.len {
                     let valid = region.validity(place);
                     cut.pages.push(CutPage { page, region, valid, changed });
                 }
@@ -180,7 +183,8 @@ impl Engine {
     fn plan_point(&self, lane: &Lane, durable: &Durable, cut: &Cut<'_>) -> Result<Way> {
         let bytes = cut.pages.iter().map(|page| page.changed.count() * SLICE).sum::<usize>();
         let journal = &durable.journal;
-        let needed = record_len(cut.pages.len(), bytes / SLICE);
+        let sums = if self.has_sums() { cut.pages.len() } else { 0 };
+        let needed = record_len(cut.pages.len(), bytes / SLICE, sums);
         let by_journal = !durable.must_flush.load(Ordering::Acquire)
             && bytes <= JOURNAL_AT_MOST
             && (journal.make_room(needed)
@@ -194,9 +198,15 @@ impl Engine {
             push_change(&mut changes, page.page, page.valid, slices);
         }
         if !by_journal {
-            journal.grow_for_base(record_len(changes.len(), 0))?;
+            journal.grow_for_base(record_len(changes.len(), 0, 0))?;
         }
-        Ok(Way { by_journal, bytes: if by_journal { bytes } else { 0 }, changes })
+        let sums = match by_journal && !planted!(RecordWithoutSums) {
+            true => {
+                self.sums_for_record(lane, cut.pages.iter().map(|page| (page.page, page.region)))?
+            }
+            false => Vec::new(),
+        };
+        Ok(Way { by_journal, bytes: if by_journal { bytes } else { 0 }, changes, sums })
     }
 
     /// Makes the record durable: step 2.
@@ -223,7 +233,7 @@ impl Engine {
         let len =
             if planted!(RecordOfOldLength) { durable.len.load(Ordering::Relaxed) } else { cut.len };
         let is_base = !way.by_journal && !planted!(FlushNotBase);
-        let record = Head { number, is_base, len, changes: &way.changes };
+        let record = Head { number, is_base, len, changes: &way.changes, sums: &way.sums };
         if record.is_base {
             // Everything that earlier records cover was synced, so they can make room. The newest
             // one is kept, so that a torn write leaves it.
@@ -273,6 +283,7 @@ impl Engine {
                 self.reflection.store_word_through(layout::durable_word(page.page), page.valid.0)
             );
             page.region.set_durable(page.page.in_region(), page.valid);
+            self.publish_durable_sum(page.region, page.page.in_region());
         }
         durable.len.store(cut.len, Ordering::Relaxed);
     }

@@ -25,6 +25,7 @@ impl Engine {
         let _no_resizing = self.resizing.read();
         let len = self.len();
         self.load_regions_with_bytes(0..len)?;
+        self.verify_loaded(0..len)?;
         loop {
             let touched = || self.state.loaded_regions().filter(|(index, _)| index.start() < len);
             let regions: Vec<_> = touched().collect();

@@ -83,6 +83,7 @@ impl Engine {
     #[inline(never)]
     fn read_slow(&self, to: &mut [u8], offset: u64) -> Result<()> {
         self.check_usable()?;
+        self.verify_read(offset, to.len() as u64)?;
         // If the lane was at hand, the fast path was tried.
         let mut is_tried = self.cached_lane().is_some();
         let lane = self.lane_fenced();
@@ -113,6 +114,7 @@ impl Engine {
     /// Returns all bytes of one state.
     pub fn read_whole(&self) -> Result<Vec<u8>> {
         self.check_usable()?;
+        self.verify_read(0, self.len_now())?;
         let mut bytes = Vec::new();
         let mut backoff = Backoff::new();
         for _ in 0..ATTEMPTS {

@@ -37,6 +37,7 @@ impl Engine {
     /// Records the length that an [`Error::PastEnd`] names in `read_set`.
     pub fn read_tracked(&self, to: &mut [u8], offset: u64, read_set: &mut ReadSet) -> Result<bool> {
         self.check_usable()?;
+        self.verify_read(offset, to.len() as u64)?;
         let known = read_set.pages.len();
         let lane = self.lane_fenced();
         let mut backoff = Backoff::new();

@@ -131,7 +131,20 @@ impl Engine {
 
     /// Commits a change of the length to `new` that writes no bytes, by the store of the length
     /// word. The caller has prepared it. `held` are its locks.
-    pub(in crate::engine) fn commit_len(&self, lane: &Lane, new: u64, held: &[LockGuard<'_>]) {
+    ///
+    /// # Errors
+    /// Those of [`prepare_sums`](Self::prepare_sums): the page that the new end cuts has a new sum.
+    pub(in crate::engine) fn commit_len(
+        &self,
+        lane: &Lane,
+        new: u64,
+        held: &[LockGuard<'_>],
+    ) -> Result<()> {
+        let sums = self.prepare_sums(lane, &[], new)?;
+        if sums.is_stored() && !planted!(ShrinkSumNotDrained) {
+            // Orders the sum of the shorter page before the length.
+            self.drain(lane);
+        }
         self.reflection.store_word_through(layout::LENGTH_WORD, new);
         // The commit point: durable before any thread sees the new length. If the file has become
         // shorter, a writer that checked the old length may still write past the new end. That is
@@ -146,6 +159,9 @@ impl Engine {
         // need no new version, since the length itself is validated.
         unless!(ShrinkBoundaryNotClosed, held.iter().for_each(LockGuard::close));
         self.publish_len(new);
+        self.publish_sums(&sums);
+        self.note_cut_page(new);
+        Ok(())
     }
 
     /// Ends a shrink to `new` bytes, which is committed. The caller has given its locks back.
@@ -237,6 +253,7 @@ impl Engine {
                 (from..PAGES_PER_REGION).for_each(|n| region.set_slice_word(n, 0))
             );
             (from..PAGES_PER_REGION).for_each(|n| region.set_durable(n, Validity(0)));
+            self.clear_sums_from(region, from);
         }
         // A reader that began before the locks were exclusive may still be reading bytes past the
         // end.

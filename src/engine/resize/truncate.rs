@@ -41,6 +41,9 @@ pub(crate) fn zero_past(home: &MappedFile, reflection: &MappedFile, len: u64) ->
     unless!(SliceWordsNotZeroed, zero_data(reflection, words, words + (end.0 - first.0) * 8)?);
     let words = layout::durable_word(first);
     zero_data(reflection, words, words + (end.0 - first.0) * 8)?;
+    let sums = layout::page_sums(first);
+    let sums_len = (end.0 - first.0) * layout::PAGE_SUMS_LEN as u64;
+    unless!(SumsNotZeroed, zero_data(reflection, sums, sums + sums_len)?);
     let word_at = layout::region_word(first.region());
     let kept = Slices::range(0, first.in_region()).0;
     let word = read_word(reflection, word_at)?;

@@ -68,7 +68,7 @@ impl Engine {
         held.iter().for_each(crate::lock::LockGuard::mark_stable);
         // In a read section: a record that was looked up keeps its place until the copy is over.
         let _pinned = lane.pin();
-        self.load_sealed(number, (page, region), wanted, bytes)?;
+        self.load_sealed(lane, number, (page, region), wanted, bytes)?;
         drop(held);
         Ok(())
     }
@@ -77,6 +77,7 @@ impl Engine {
     /// holds the page, or it lies past the end, and is in a read section or keeps drops away.
     pub(super) fn load_sealed(
         &self,
+        lane: &Lane,
         number: u64,
         (page, region): (PageIndex, Option<&RegionState>),
         wanted: Slices,
@@ -93,6 +94,7 @@ impl Engine {
             rest.runs().for_each(|run| bytes[run.start * SLICE..run.end * SLICE].fill(0));
             return Ok(());
         };
+        self.verify_under_lock(lane, page, region)?;
         let settled = region.durable(page.in_region());
         let settled = if planted!(SnapshotReadsPresent) {
             region.validity(page.in_region())

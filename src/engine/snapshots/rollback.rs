@@ -90,6 +90,7 @@ impl Engine {
         self.catch_up(&lane, self.len())?;
         let shrinking = self.shrinking_to(&lane, target.len)?;
         let gate = self.lanes.close(Gate::Cut);
+        self.accept_pages(&store.pages_since(number))?;
         if let Some(durable) = &self.durable {
             // The recovered state becomes the one that slots belong to.
             self.durable_point_while_resizing(&lane, durable, Some(&gate))?;
@@ -158,10 +159,10 @@ impl Engine {
             for page in now {
                 restored.extend(self.page_of(store, *page, target.number)?);
             }
-            self.commit_restored(lane, &restored, &held)?;
+            self.commit_restored(lane, &restored, target.len, &held)?;
         }
         if target.len != self.len() {
-            self.commit_len(lane, target.len, &held);
+            self.commit_len(lane, target.len, &held)?;
             own_changes::note_length(self.number(), None, shrinking.map(|_| target.len));
         }
         self.note_restored(&plans);

@@ -272,8 +272,7 @@ impl Engine {
             plans.append(&mut new_plans);
         }
         if !writes {
-            self.commit_len(lane, op.len, &held);
-            return Ok(());
+            return self.commit_len(lane, op.len, &held);
         }
         self.clear_stamps(&plans);
         self.commit_redo(lane, op.segments, Some(op.len), &held)?;

@@ -17,6 +17,7 @@ use crate::engine::Engine;
 use crate::engine::commit::logged_flip::{COMPLETED_AT_MOST, DraftRecord};
 use crate::engine::commit::publish;
 use crate::engine::plan::{Segment, WordUpdate};
+use crate::engine::sums::NewSums;
 use crate::error::Result;
 use crate::format::entry::WordId;
 use crate::lock::{LockGuard, lock_page};
@@ -90,7 +91,10 @@ impl Engine {
         }
         let commit = if is_logged { Commit::Logged(draft.as_ref()) } else { Commit::Unlogged };
         let segments = std::slice::from_ref(&segment);
-        if self.flip_in_page::<WHOLE_LINES>(&lane, &target, held, segments, &commit).is_err() {
+        // A file with page sums takes the general way.
+        let sums = NewSums::none();
+        let parts = (segments, &sums);
+        if self.flip_in_page::<WHOLE_LINES>(&lane, &target, held, parts, &commit).is_err() {
             return false;
         }
         lane.stats.bump(Counter::BytesAsked, data.len() as u64);
@@ -132,6 +136,8 @@ impl Engine {
             true => self.keep(lane, iter::once((page, slices))),
             false => Ok(false),
         };
+        // The first stores. Every way below drains before the word that commits.
+        let sums = self.prepare_sums(lane, segments, self.len())?;
         if let [segment] = segments
             && self.direct.takes(segment.offset, segment.data.len())
         {
@@ -148,7 +154,8 @@ impl Engine {
         self.note_changed(page);
         // The only drain of a logged flip commits it, and the keeps have to be durable before.
         let has_kept = keep()? && !planted!(LoggedFlipKeeps);
-        let can_log = !has_kept && self.can_log_flip(lane, segments, slices);
+        let is_alone = !has_kept && !sums.is_stored() || planted!(LoggedFlipStoresSum);
+        let can_log = is_alone && self.can_log_flip(lane, segments, slices);
         let commit = if can_log && !self.is_named(&target, lane.bit()) {
             unless!(LoggedFlipLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
             Commit::Logged(None)
@@ -158,7 +165,7 @@ impl Engine {
             }
             Commit::Unlogged
         };
-        self.flip_in_page::<false>(lane, &target, held, segments, &commit)
+        self.flip_in_page::<false>(lane, &target, held, (segments, &sums), &commit)
     }
 
     /// Returns `true` if no live snapshot reads the target's slices from their slots, so that
@@ -177,7 +184,7 @@ impl Engine {
         lane: &InUse<'_>,
         target: &PageSlices<'_>,
         held: LockGuard<'_>,
-        segments: &[Segment<'_>],
+        (segments, sums): (&[Segment<'_>], &NewSums<'_>),
         commit: &Commit<'_>,
     ) -> Result<()> {
         let place = target.page.in_region();
@@ -211,6 +218,7 @@ impl Engine {
         unless!(FlipWordBeforeData, self.commit_flip(lane, &change));
         unless!(FlipNotClosed, held.close());
         unless!(FlipNotPublished, publish(target.region, &change));
+        self.publish_sums(sums);
         Ok(())
     }
 }

@@ -43,6 +43,8 @@ impl Engine {
         if self.needs_redo(&plans, segments) && !planted!(PagesFlipClaimed) {
             return self.commit_redo(lane, segments, None, &held);
         }
+        // The first stores. The first drain of the commit orders the sums before its words.
+        let sums = self.prepare_sums(lane, segments, self.len())?;
         let shared_word = match &plans[..] {
             [plan] if plan.may_update_by_shared_word() => self.take_word(plan, || {
                 self.ensure_slice_word(plan.index.page(0))?;
@@ -77,6 +79,7 @@ impl Engine {
                 unless!(PagesNotPublished, publish(region, change));
             }
         }
+        self.publish_sums(&sums);
         // Keep the word until it is drained and its cached copy changed: the next holder starts
         // from that.
         drop(shared_word);

@@ -382,6 +382,7 @@ fn a_superblock(input: &mut Input<'_>) -> Superblock {
         },
         is_marked: input.byte() & 1 == 1,
         is_unsettled: input.byte() & 1 == 1,
+        has_sums: input.byte() & 1 == 1,
     }
 }
 

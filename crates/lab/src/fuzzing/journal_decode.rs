@@ -49,6 +49,7 @@ fn said(record: &Record) -> points::Record {
         len: record.len,
         changes: changes.collect(),
         slices: record.slices.clone(),
+        sums: record.sums.clone(),
     }
 }
 
@@ -115,6 +116,7 @@ fn a_record(input: &mut Input<'_>, number: u64) -> Record {
         len: input.number(6) % (layout::MAX_LEN + 1),
         changes: Vec::new(),
         slices: Vec::new(),
+        sums: Vec::new(),
     };
     let mut page = input.number(4) % PAGES;
     for _ in 0..input.byte() % 24 {
@@ -132,6 +134,9 @@ fn a_record(input: &mut Input<'_>, number: u64) -> Record {
             page += 1;
         }
     }
+    if flags & 2 == 2 && !is_base && record.changes.iter().all(|change| change.count == 1) {
+        record.sums = record.changes.iter().map(|_| input.number(8)).collect();
+    }
     record
 }
 
@@ -140,7 +145,7 @@ fn one_record(input: &mut Input<'_>) {
     let record = a_record(input, number);
     let bytes = record.encode(seed());
     let slices = record.slices.len() / SLICE;
-    assert_eq!(bytes.len() as u64, record_len(record.changes.len(), slices));
+    assert_eq!(bytes.len() as u64, record_len(record.changes.len(), slices, record.sums.len()));
     assert_eq!(Record::decode(seed(), &bytes), Some((record.clone(), bytes.len())));
     assert_eq!(agree(&bytes), [number]);
     for other in

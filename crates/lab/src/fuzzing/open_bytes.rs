@@ -117,6 +117,7 @@ pub fn put_superblocks(reflection: &mut Contents, is_closed: bool, len: u64, poi
             },
             is_marked: false,
             is_unsettled: false,
+            has_sums: false,
         };
         reflection.write(&block.encode(), at);
     }

@@ -23,7 +23,9 @@ use super::patch::MarkWish;
 use super::sums;
 use super::templates::restart;
 use atomic_mmap::testing::recorder::{Event, Recorder};
-use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, View};
+use atomic_mmap::{
+    AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Integrity, Medium, View,
+};
 use std::sync::mpsc::{Sender, channel};
 
 const PAGE: u64 = 4096;
@@ -164,6 +166,7 @@ impl Run<'_> {
 
     fn open(&self, recorder: &Recorder) -> AtomicMappedFile {
         let options = AtomicMappedFile::options()
+            .integrity(Integrity::Off)
             .deploy(self.policy)
             .max_len(4 << 20)
             .durability(self.durability)

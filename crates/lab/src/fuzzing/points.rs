@@ -37,6 +37,8 @@ pub struct Record {
     pub changes: Vec<Change>,
     /// The bytes of the slices.
     pub slices: Vec<u8>,
+    /// The sum of each page, or nothing.
+    pub sums: Vec<u64>,
 }
 
 /// Returns the record in the block at `at`, and the length of its blocks. Returns `None` if there
@@ -62,18 +64,23 @@ pub fn record(journal: &Contents, at: u64, seed: u32) -> Option<(Record, u64)> {
         })
         .collect();
     let held: u64 = changes.iter().map(|change| u64::from(change.slices.count_ones())).sum();
-    let is_right = flags <= 1
+    // Bit 1: behind the slices there is a sum of 64 bits for each change.
+    let sums = if flags == 2 { changes.len() * 8 } else { 0 };
+    let sums_at = bytes.len().checked_sub(sums).filter(|at| *at >= slices_at)?;
+    let is_right = flags <= 2
         && bytes[48..64] == [0; 16]
         && number > 0
         && file_len <= layout::MAX_LEN
-        && (bytes.len() - slices_at) as u64 == held * SLICE as u64
+        && (sums_at - slices_at) as u64 == held * SLICE as u64
+        && (sums == 0 || changes.iter().all(|change| change.pages.end - change.pages.start == 1))
         && changes.windows(2).all(|two| two[0].pages.end <= two[1].pages.start)
         && changes.iter().all(|change| {
             change.pages.end <= layout::MAX_LEN / P
                 && (change.slices == 0 || change.pages.end == change.pages.start + 1)
         });
-    let slices = bytes[slices_at..].to_vec();
-    let record = Record { number, is_base: flags == 1, len: file_len, changes, slices };
+    let slices = bytes[slices_at..sums_at].to_vec();
+    let sums = bytes[sums_at..].chunks_exact(8).map(|sum| word(sum, 0)).collect();
+    let record = Record { number, is_base: flags == 1, len: file_len, changes, slices, sums };
     is_right.then_some((record, len.next_multiple_of(BLOCK)))
 }
 

@@ -1,0 +1,456 @@
+//! Keeps the sums of pages, and verifies pages by them.
+//!
+//! The sum of a page is that of its valid slices, up to the file's length; a byte past that counts
+//! as zero. So deployment changes no sum, and neither does a growth. An operation that changes
+//! bytes takes four steps, under the locks of its pages:
+//! 1. It verifies each page of which it leaves a byte, unless that was done in this session.
+//! 2. It reckons the new sum: from the old sum, the old bytes, and the new bytes. A page that it
+//!    covers as a whole takes the new bytes alone.
+//! 3. It stores the new sum to a place that neither the present nor the last durable point counts
+//!    by. That is durable, by a drain of the commit, before the operation can be.
+//! 4. After the commit that place counts.
+//!
+//! A crash leaves the state before the operation or the one after it, and the sum of either is in
+//! one of the page's places. An opening cannot tell which one counts. So until a page is verified,
+//! a place with the sum of an older state of the page passes as well.
+//!
+//! The model is `docs/model/page_sums.py`, the rules are in `docs/protocols/sums.md`. The idea of
+//! sums is RMMIO's (IV-D); linear sums that no deployment changes are this crate's own.
+//!
+//! May import `keep`, `io`, `plan`, `pair`, and what lies below them.
+
+use crate::bitmap::span::{self, PageSpan};
+use crate::bitmap::{Slices, bits};
+use crate::config::integrity::{Damage, Integrity};
+use crate::engine::Engine;
+use crate::engine::plan::Segment;
+use crate::error::{Error, Result};
+use crate::lock::lock_page;
+use crate::mutant::{planted, unless};
+use crate::page_sum;
+use crate::pair::log::lane::Lane;
+use crate::pair::region::RegionState;
+use crate::pair::stats::Counter;
+use crate::primitive::{Ordering, fence};
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Number of attempts to verify a page beside its writers, before a reader takes the lock.
+const ATTEMPTS: u32 = 32;
+
+/// Most slices that are loaded to a small buffer.
+const FEW: usize = 5;
+
+/// The new sum of one page, which lies in `place`.
+struct NewSum<'e> {
+    n: usize,
+    region: &'e RegionState,
+    place: u8,
+    sum: u64,
+}
+
+/// The sums of the pages of an operation, as they are from its commit on.
+pub(in crate::engine) struct NewSums<'e>(SmallVec<[NewSum<'e>; 1]>);
+
+impl NewSums<'_> {
+    /// Returns the sums of an operation on a file without sums.
+    #[inline(always)]
+    pub fn none() -> Self {
+        NewSums(SmallVec::new())
+    }
+
+    /// Returns `true` if places were stored to, which have to be durable before the commit.
+    pub fn is_stored(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+/// The change of one page by an operation.
+#[derive(Clone, Copy)]
+struct PageChange {
+    page: PageIndex,
+    /// Number of the bytes that it writes.
+    written: usize,
+    /// The sum of these bytes.
+    new: u64,
+    /// The sum of what was there before, reckoned where it matters.
+    old: u64,
+}
+
+impl Engine {
+    /// Verifies the pages that `segments` change in part, reckons the new sums, and stores them. A
+    /// drain has to follow before the operation can be durable. `len` is the file's length after
+    /// the operation, in bytes. The caller holds the locks of all pages, and has stored nothing.
+    ///
+    /// # Errors
+    /// `Damaged`, `NoSpace`, or a failed read: nothing was changed.
+    #[inline]
+    pub(in crate::engine) fn prepare_sums<'e>(
+        &'e self,
+        lane: &Lane,
+        segments: &[Segment<'_>],
+        len: u64,
+    ) -> Result<NewSums<'e>> {
+        if !self.has_sums() {
+            return Ok(NewSums::none());
+        }
+        self.reckon_sums(lane, segments, len)
+    }
+
+    #[inline(never)]
+    fn reckon_sums<'e>(
+        &'e self,
+        lane: &Lane,
+        segments: &[Segment<'_>],
+        len: u64,
+    ) -> Result<NewSums<'e>> {
+        let mut changes: SmallVec<[PageChange; 1]> = SmallVec::new();
+        let spans = segments.iter().flat_map(|segment| {
+            span::pages(segment.range()).map(|span| {
+                let from = (span.offset() - segment.offset) as usize;
+                (span, Some(&segment.data[from..from + span.len()]))
+            })
+        });
+        // Bytes that the new end cuts off count as zeroes from then on.
+        let tail = (len < self.len()).then(|| {
+            let page = PageIndex::of(len);
+            let end = (self.len() - page.start()).min(PAGE as u64) as usize;
+            PageSpan { page, start: (len - page.start()) as usize, end }
+        });
+        let tail = tail.filter(|tail| tail.start > 0 && !planted!(CutSumStays));
+        for (span, data) in spans.chain(tail.map(|tail| (tail, None))) {
+            let page = span.page;
+            if changes.last().is_none_or(|last| last.page != page) {
+                changes.push(PageChange { page, written: 0, new: 0, old: 0 });
+            }
+            let is_whole = span.len() == PAGE;
+            let old = if is_whole { 0 } else { self.sum_of_span(&span)? };
+            let Some(change) = changes.last_mut() else { continue };
+            change.old ^= old;
+            if let Some(data) = data {
+                change.written += span.len();
+                change.new ^= sum_at(span.start, data);
+            }
+        }
+        let mut sums = SmallVec::new();
+        for change in changes {
+            let (page, region) = (change.page, self.region(change.page.region())?);
+            let n = page.in_region();
+            let readable = len.saturating_sub(page.start()).min(PAGE as u64) as usize;
+            // The places are allocated with the slice words.
+            self.ensure_slice_word(page)?;
+            let is_replaced = change.written == readable;
+            match self.verify_under_lock(lane, page, region) {
+                // A snapshot reads the old bytes from their slots.
+                Err(Error::Damaged { .. }) if is_replaced && !self.is_owed(page, region) => {}
+                verified => verified?,
+            }
+            let old = if is_replaced { 0 } else { region.sums().sum(n) ^ change.old };
+            let (place, sum) = (region.sums().free_place(n), old ^ change.new);
+            unless!(SumNotStored, self.store_sum(page, place, sum));
+            sums.push(NewSum { n, region, place, sum });
+        }
+        Ok(NewSums(sums))
+    }
+
+    /// Says that the new sums count. The operation is committed, and the caller still holds its
+    /// locks.
+    #[inline(always)]
+    pub(in crate::engine) fn publish_sums(&self, sums: &NewSums<'_>) {
+        for NewSum { n, region, place, sum } in &sums.0 {
+            unless!(SumNotPublished, region.sums().set(*n, (*place, *sum), !self.keeps_points));
+        }
+    }
+
+    /// Returns the sum of the valid bytes of a span. The caller holds the page's lock.
+    fn sum_of_span(&self, span: &PageSpan) -> Result<u64> {
+        let slices = span.slices();
+        match slices.count() {
+            0..=FEW => self.sum_of_slices(span, slices, &mut [0; FEW * SLICE]),
+            _ => self.sum_of_slices(span, slices, &mut [0; PAGE]),
+        }
+    }
+
+    fn sum_of_slices(&self, span: &PageSpan, slices: Slices, room: &mut [u8]) -> Result<u64> {
+        let region = self.region(span.page.region())?;
+        let valid = region.validity(span.page.in_region());
+        let bytes = self.load_slices(span.page, valid, slices, room)?;
+        let from = span.start % SLICE;
+        Ok(sum_at(span.start, &bytes[from..from + span.len()]))
+    }
+
+    /// Returns the sum of what the page holds, up to byte `len` of the file. The caller holds its
+    /// lock, or validates its version afterwards.
+    fn sum_of_page(&self, page: PageIndex, region: &RegionState, len: u64) -> Result<u64> {
+        let mut bytes = [0; PAGE];
+        let valid = region.validity(page.in_region());
+        self.load_slices(page, valid, Slices::ALL, &mut bytes)?;
+        let readable = len.saturating_sub(page.start()).min(PAGE as u64) as usize;
+        bytes[readable..].fill(0);
+        Ok(page_sum::of_page(&bytes))
+    }
+
+    /// Verifies a page, unless that was done. The caller holds its lock.
+    pub(in crate::engine) fn verify_under_lock(
+        &self,
+        lane: &Lane,
+        page: PageIndex,
+        region: &RegionState,
+    ) -> Result<()> {
+        let n = page.in_region();
+        if !self.has_sums() {
+            return Ok(());
+        }
+        if region.sums().verified() >> n & 1 == 1 || planted!(NotVerifiedBeforeWrite) {
+            return Ok(());
+        }
+        let sum = self.sum_of_page(page, region, self.len())?;
+        let stored = self.read_sums(page, 1)?;
+        let place = stored.first().and_then(|stored| stored.place_of(page, sum));
+        let place = place.or_else(|| planted!(DamageTakenForWhole).then_some(0));
+        let Some(place) = place else { return Err(self.damaged(lane, page)) };
+        region.sums().set(n, (place, sum), true);
+        lane.stats.bump(Counter::PagesVerified, 1);
+        Ok(())
+    }
+
+    /// Returns `true` if a live snapshot reads a slice of the page from its slot. The caller holds
+    /// the page's lock.
+    fn is_owed(&self, page: PageIndex, region: &RegionState) -> bool {
+        let (index, n) = (page.region(), page.in_region());
+        self.epochs.is_on() && !self.owed_slices((index, region), n, Slices::ALL).is_empty()
+    }
+
+    /// Takes what these pages hold for whole, as far as the file reaches. A rollback was cut off in
+    /// the middle of their bytes, and is about to be finished. No other thread has the file.
+    pub(in crate::engine) fn accept_pages(&self, pages: &[PageIndex]) -> Result<()> {
+        let len = self.len();
+        for page in pages.iter().filter(|page| self.has_sums() && page.start() < len) {
+            let region = self.region(page.region())?;
+            let sum = self.sum_of_page(*page, region, len)?;
+            region.sums().set(page.in_region(), (0, sum), true);
+        }
+        Ok(())
+    }
+
+    /// Notes that the page that the end cuts has changed, for the next durable point: its sum has.
+    /// The caller holds the page's lock.
+    pub(in crate::engine) fn note_cut_page(&self, len: u64) {
+        if self.has_sums() && !len.is_multiple_of(PAGE as u64) {
+            self.note_changed(PageIndex::of(len));
+        }
+    }
+
+    /// Verifies a page that was verified before, beside its writers. Returns `false` if they
+    /// change it too often.
+    fn verify_beside_writers(
+        &self,
+        lane: &Lane,
+        page: PageIndex,
+        region: &RegionState,
+    ) -> Result<bool> {
+        let n = page.in_region();
+        for _ in 0..ATTEMPTS {
+            let _pinned = lane.pin();
+            if page.start() >= self.len() {
+                return Ok(true);
+            }
+            let version = || {
+                let of_region = region.lock.begin()?.count();
+                Some(of_region.wrapping_add(region.pages[n].lock.begin()?.count()))
+            };
+            let Some(before) = version() else { continue };
+            let (sum, expected) =
+                (self.sum_of_page(page, region, self.len())?, region.sums().sum(n));
+            // Orders the copy before the version is validated.
+            fence(Ordering::Acquire);
+            if version() == Some(before) {
+                return if sum == expected { Ok(true) } else { Err(self.damaged(lane, page)) };
+            }
+        }
+        Ok(false)
+    }
+
+    /// Verifies a page. The caller holds no lock, and is in no read section.
+    pub(in crate::engine) fn verify_page(
+        &self,
+        lane: &Lane,
+        page: PageIndex,
+        region: &RegionState,
+    ) -> Result<()> {
+        let n = page.in_region();
+        let is_known = region.sums().verified() >> n & 1 == 1;
+        if is_known && self.verify_beside_writers(lane, page, region)? {
+            return Ok(());
+        }
+        let held = lock_page(&region.lock, &region.pages[n].lock);
+        // Nothing changes under the lock: readers need not wait.
+        held.mark_stable();
+        if page.start() >= self.len() {
+            return Ok(());
+        }
+        if is_known && region.sums().verified() >> n & 1 == 1 {
+            let is_whole = self.sum_of_page(page, region, self.len())? == region.sums().sum(n);
+            return if is_whole { Ok(()) } else { Err(self.damaged(lane, page)) };
+        }
+        self.verify_under_lock(lane, page, region)
+    }
+
+    /// Verifies what a read of `len` bytes at `offset` touches: pages that were not verified in
+    /// this session, or all of them where each read verifies. Does nothing past the file's end. The
+    /// caller holds no lock, and is in no read section.
+    #[inline(always)]
+    pub(in crate::engine) fn verify_read(&self, offset: u64, len: u64) -> Result<()> {
+        if !self.has_sums() {
+            return Ok(());
+        }
+        self.verify_touched(offset..offset.saturating_add(len))
+    }
+
+    #[inline(never)]
+    fn verify_touched(&self, range: Range<u64>) -> Result<()> {
+        let range = range.start..range.end.min(self.len_now());
+        if range.start >= range.end {
+            return Ok(());
+        }
+        for span in span::regions(range) {
+            let region = {
+                let lane = self.lane_fenced();
+                let _pinned = lane.pin();
+                self.region(span.region)?
+            };
+            self.verify_pages((span.region, region), span.pages)?;
+        }
+        Ok(())
+    }
+
+    /// Verifies what a read of `range` touches, as [`verify_read`](Self::verify_read) does. The
+    /// caller has loaded all regions that hold a byte other than zero.
+    pub(in crate::engine) fn verify_loaded(&self, range: Range<u64>) -> Result<()> {
+        if !self.has_sums() {
+            return Ok(());
+        }
+        self.load_regions_with_sums(range.clone())?;
+        for (index, region) in self.state.loaded_regions() {
+            if range.contains(&index.start()) {
+                self.verify_pages((index, region), 0..PAGES_PER_REGION)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_pages(
+        &self,
+        (index, region): (RegionIndex, &RegionState),
+        pages: Range<usize>,
+    ) -> Result<()> {
+        let touched = Slices::range(pages.start, pages.end).0;
+        let wanted = match self.integrity {
+            Integrity::OnRead if !planted!(ReadVerifiesOnce) => touched,
+            _ => touched & !region.sums().verified(),
+        };
+        if wanted == 0 {
+            return Ok(());
+        }
+        let lane = self.lane_fenced();
+        bits(wanted).try_for_each(|n| self.verify_page(&lane, index.page(n), region))
+    }
+
+    /// Counts and reports damage in a page. Returns its error.
+    #[cold]
+    fn damaged(&self, lane: &Lane, page: PageIndex) -> Error {
+        let (offset, path) = (page.start(), self.path());
+        let len = self.len().saturating_sub(offset).min(PAGE as u64);
+        lane.stats.bump(Counter::DamagedPages, 1);
+        event!(ERROR, file = %path.display(), offset, len, "damaged");
+        self.damage_reporter.report(&Damage { path: &path, range: offset..offset + len });
+        Error::Damaged { path, offset, len }
+    }
+
+    /// Returns `true` if the sum of page `n` has changed since the last durable point. The caller
+    /// holds the page's lock.
+    pub(in crate::engine) fn sum_has_moved(&self, region: &RegionState, n: usize) -> bool {
+        self.has_sums() && region.sums().has_moved(n)
+    }
+
+    /// Returns the sums of pages as a record of the journal has them: none if the file has no sums.
+    /// The caller holds the locks of the pages.
+    pub(in crate::engine) fn sums_for_record<'e>(
+        &self,
+        lane: &Lane,
+        pages: impl Iterator<Item = (PageIndex, &'e RegionState)>,
+    ) -> Result<Vec<u64>> {
+        let sum = |(page, region): (PageIndex, &RegionState)| {
+            // A page that an operation has changed is verified. If the words of another one were
+            // damaged, it keeps a sum that its bytes do not have.
+            match self.verify_under_lock(lane, page, region) {
+                Ok(()) => Ok(page_sum::stored(page, region.sums().sum(page.in_region()))),
+                Err(Error::Damaged { .. }) => Ok(self.read_sums(page, 1)?[0].any()),
+                Err(error) => Err(error),
+            }
+        };
+        pages.filter(|_| self.has_sums()).map(sum).collect()
+    }
+
+    /// Says that the present sum of page `n` is that of the last durable point. The caller holds
+    /// the page's lock.
+    pub(in crate::engine) fn publish_durable_sum(&self, region: &RegionState, n: usize) {
+        if self.has_sums() && !planted!(DurableSumNotPublished) {
+            region.sums().set_durable(n);
+        }
+    }
+
+    /// Says that the pages of a region from page `first` on hold nothing but zeroes. The caller
+    /// holds the region's lock. Their places are zeroed with the rest of what lies past the length.
+    pub(in crate::engine) fn clear_sums_from(&self, region: &RegionState, first: usize) {
+        if self.has_sums() {
+            (first..PAGES_PER_REGION).for_each(|n| region.sums().set(n, (0, 0), true));
+        }
+    }
+
+    /// Stores the sum of each verified page to all of its places, at the end of a session. So no
+    /// sum of an older state is left, for which the next opening could take a damaged page. No
+    /// operation is left.
+    pub(in crate::engine) fn settle_sums(&self, lane: &Lane) -> Result<()> {
+        if !self.has_sums() || planted!(OldSumsLeft) {
+            return Ok(());
+        }
+        for (index, region) in self.state.loaded_regions().filter(|(_, region)| region.has_sums()) {
+            let stored = self.read_sums(index.page(0), PAGES_PER_REGION)?;
+            for n in bits(region.sums().verified()) {
+                let page = index.page(n);
+                if page.start() < self.len() && !stored[n].are_equal() {
+                    self.store_all_places(page, page_sum::stored(page, region.sums().sum(n)));
+                }
+            }
+        }
+        // Orders the sums before the end of the session.
+        self.drain(lane);
+        Ok(())
+    }
+}
+
+/// Returns the sum of bytes that lie in their page from byte `start` on.
+fn sum_at(start: usize, bytes: &[u8]) -> u64 {
+    let head = bytes.len().min(start.wrapping_neg() % SLICE);
+    let (head, rest) = bytes.split_at(head);
+    let (whole, tail) = rest.as_chunks::<SLICE>();
+    let in_slice = |at: usize, part: &[u8]| {
+        let mut slice = [0; SLICE];
+        slice[at % SLICE..][..part.len()].copy_from_slice(part);
+        page_sum::of_slices(at / SLICE, &[slice])
+    };
+    let mut sum = 0;
+    if !head.is_empty() {
+        sum ^= in_slice(start, head);
+    }
+    let start = start + head.len();
+    if !whole.is_empty() {
+        sum ^= page_sum::of_slices(start / SLICE, whole);
+    }
+    if !tail.is_empty() {
+        sum ^= in_slice(start + whole.len() * SLICE, tail);
+    }
+    sum
+}

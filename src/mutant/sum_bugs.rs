@@ -1,0 +1,52 @@
+//! The deliberate bugs of page sums: the file of each, its name, and what it breaks.
+//!
+//! Owns: a macro that adds them to the list of `bugs`. May import nothing from the crate.
+
+macro_rules! with_those_of_sums {
+    ($list:ident; $($others:tt)*) => {
+        $list! {
+            $($others)*
+            "pair/sums.rs" {
+                SumOverDurable "sum-over-durable": "a new sum goes over that of the last durable point",
+            }
+            "pair/space.rs" {
+                SumsNotAllocated "sums-not-allocated": "the places of sums are stored to without being allocated",
+            }
+            "engine/sums.rs" {
+                CutSumStays "cut-sum-stays": "a page that a shrink cuts keeps its sum",
+                SumNotStored "sum-not-stored": "a new sum is not stored",
+                SumNotPublished "sum-not-published": "a new sum does not count after the commit",
+                NotVerifiedBeforeWrite "not-verified-before-write": "a write into a damaged page reckons a new sum",
+                DamageTakenForWhole "damage-taken-for-whole": "a page passes whatever its sum",
+                ReadVerifiesOnce "read-verifies-once": "reads verify a page only once",
+                DurableSumNotPublished "durable-sum-not-published": "the sum of a durable point does not count",
+                OldSumsLeft "old-sums-left": "a close leaves sums of older states",
+            }
+            "engine/write/page.rs" {
+                LoggedFlipStoresSum "logged-flip-stores-sum": "a logged flip stores its sum by its only drain",
+            }
+            "engine/commit/redo.rs" {
+                RedoNoDrainAfterSums "redo-no-drain-after-sums": "no drain between the new sums and the redo record",
+            }
+            "engine/resize/mod.rs" {
+                ShrinkSumNotDrained "shrink-sum-not-drained": "no drain between the sum of a page that is cut and the length",
+            }
+            "engine/resize/truncate.rs" {
+                SumsNotZeroed "sums-not-zeroed": "the sums of pages past the end stay",
+            }
+            "engine/durable/point.rs" {
+                RecordWithoutSums "record-without-sums": "a record of the journal has no sums",
+            }
+            "recovery/replay_journal.rs" {
+                ReplayedSumsMissing "replayed-sums-missing": "a replay stores no sums",
+            }
+            "recovery/sums.rs" {
+                OldSumsStay "old-sums-stay": "sums that do not count stay when a file gets sums",
+                FirstSumsMissing "first-sums-missing": "a file gets sums without those of its pages",
+                FirstSumsNotSynced "first-sums-not-synced": "the first sums of a file are not durable before the superblock",
+            }
+        }
+    };
+}
+
+pub(super) use with_those_of_sums;

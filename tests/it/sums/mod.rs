@@ -1,0 +1,33 @@
+//! Tests of page sums.
+//!
+//! | module | what it asks |
+//! |---|---|
+//! | `again` | Do the random tests, and those of crashes, pass on files with sums? |
+//! | `damage` | Is damage noticed, told, and healed by a write over it? |
+//! | `life` | When does a file get sums, keep them, and lose them? |
+//! | `scribbles` | Is each random overwrite harmless, or noticed before it is read? |
+
+mod again;
+mod damage;
+mod life;
+mod scribbles;
+
+use crate::common::Ground;
+use crate::durable::died;
+use atomic_mmap::{AtomicMappedFile, Integrity, Options};
+use std::path::Path;
+
+const PAGE: u64 = 4096;
+/// The file ends within a page, and within its second region.
+const LEN: u64 = 70 * PAGE + 100;
+
+fn options(ground: &Ground) -> Options {
+    ground.options().create(true).len(LEN).integrity(Integrity::OnRead)
+}
+
+/// Opens a copy of the file in use, as the death of this process would leave it.
+fn after_death(ground: &Ground, home: &Path) -> (crate::durable::Restarted, AtomicMappedFile) {
+    let image = died(ground, home);
+    let file = image.open(ground);
+    (image, file)
+}
