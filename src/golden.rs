@@ -11,7 +11,7 @@ use crate::format::entry::{
 use crate::format::flip_record::{FlipRecord, sum_of};
 use crate::format::floor::{FLOOR_LEN, Floor};
 use crate::format::marker::Marker;
-use crate::format::snapshots::segment::{Record, SegmentHeader};
+use crate::format::snapshots::segment::{Record, SegmentHeader, end_word};
 use crate::format::snapshots::table::{Flags, Table};
 use crate::format::snapshots::{self, SegmentIndex};
 use crate::format::superblock::{SUPERBLOCK_LEN, tests::sample};
@@ -78,6 +78,7 @@ fn the_document_and_the_constants_agree() {
         ("snapshot_segment", snapshots::SEGMENT as u64),
         ("page_sums_offset", layout::page_sums(page) - start),
         ("page_sums_len", layout::PAGE_SUMS_LEN as u64),
+        ("snapshot_group", u64::from(snapshots::GROUP)),
         ("region_words_offset", layout::region_words(0) - start),
         ("reflection_pages_offset", layout::reflection(0) - start),
         ("max_len", layout::MAX_LEN),
@@ -162,6 +163,10 @@ fn the_document_and_the_encoders_agree() {
         ("snapshot_table", hex(&snapshot_table())),
         ("segment_header", hex(&segment_header())),
         ("keep_record", hex(&keep_record()[..64 + 8])),
+        (
+            "end_word",
+            hex(&end_word(SEGMENT.seed(b"0123456789abcdef", SegmentIndex(5)), 256).to_le_bytes()),
+        ),
         ("closing_marker", hex(&Marker { is_closing: true, ..marker }.encode())),
     ]);
     let documented: BTreeMap<&str, String> =
@@ -172,9 +177,11 @@ fn the_document_and_the_encoders_agree() {
 const SEGMENT: SegmentHeader = SegmentHeader { opening: 3, turn: 2 };
 
 fn snapshot_table() -> Vec<u8> {
-    let (uuid, entries) = (*b"0123456789abcdef", Vec::new());
-    let (generation, highest, opening, rollback) = (9, 6, 3, 0);
-    let mut table = Table { uuid, generation, highest, opening, rollback, entries };
+    let uuid = *b"0123456789abcdef";
+    let (generation, highest, opening) = (9, 6, 3);
+    let mut table = Table { uuid, generation, highest, opening, ..Table::default() };
+    (table.session, table.next, table.closed) = (17, 18, 19);
+    (table.doubted, table.damage) = (6, 20);
     table.rollback = table.add(30_000, 4_000_000_005, Flags::UNDO, "before");
     table.encode()
 }

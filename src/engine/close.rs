@@ -156,12 +156,31 @@ impl Engine {
 
     fn close_fast(&self) -> Result<()> {
         self.remove_empty_store()?;
+        if self.has_snapshots() {
+            self.close_store()?;
+        }
         self.close_both()
     }
 
+    /// Says in the store how far its segments reach. So the next opening notices damage to them.
+    /// Nothing is kept from here on.
+    fn close_store(&self) -> Result<()> {
+        let Some(store) = self.snapshots.get() else { return Ok(()) };
+        let lane = self.lane();
+        // Orders the records before their ends: an end without its records is damage.
+        unless!(CloseEndsUnsettled, self.settle_store(&lane, store)?);
+        store.mark_all_ends();
+        // Orders the ends before their number: fewer ends would be damage.
+        unless!(CloseEndsNotDurable, self.settle_store(&lane, store)?);
+        store.count_ends()?;
+        unless!(ClosedStoreNotDurable, self.settle_store(&lane, store)?);
+        store.repeat_table();
+        self.drain(&lane);
+        Ok(())
+    }
+
     /// Removes a store without a live snapshot. The table without the last one is durable since its
-    /// drop. So the store means nothing, whatever the next crash leaves of its name. A store that
-    /// stays is durable already: each change of it was, before something relied on it.
+    /// drop. So the store means nothing, whatever the next crash leaves of its name.
     fn remove_empty_store(&self) -> Result<()> {
         let Some(store) = self.snapshots.get().filter(|_| !self.has_snapshots()) else {
             return Ok(());

@@ -114,11 +114,11 @@ impl Engine {
             .map_err(|(most, e)| Error::of_mapping(name.path(), most, self.max_len, e))?;
         let path = name.path().to_owned();
         let file = MappedFile::new(platform.clone(), id, path, file, mapping, len);
-        let (uuid, session) = {
+        let (uuid, session, stamp) = {
             let superblock = self.superblock.lock();
-            (superblock.uuid, superblock.session)
+            (superblock.uuid, superblock.session, superblock.stamp())
         };
-        let store = Store::create(file, uuid, session)?;
+        let store = Store::create(file, uuid, session, stamp)?;
         platform.drain();
         if self.medium != Medium::Ram {
             unless!(StoreNotSynced, store.file().sync_all().map_err(io("sync"))?);

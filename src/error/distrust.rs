@@ -31,9 +31,10 @@ pub enum Distrust {
     /// The file is mounted by itself into the folder, and hides another file.
     #[error("it is mounted by itself and hides the file of the folder; unmount it")]
     IsMountedAlone,
-    /// The file is a companion of another pair, or no companion.
+    /// The file is a companion of another pair or of another time, or no companion.
     #[error(
-        "it does not belong to the pair; if the right file exists, put it back, else move this away"
+        "it does not belong to the pair, or is from another time than the pair; if the right file \
+         exists, put it back, else move this away"
     )]
     IsOfAnotherPair,
     /// The file is not a regular file.

@@ -232,6 +232,16 @@ pub struct Superblock {
     pub has_sums: bool,
 }
 
+/// Returns a number that tells a session from all others of the pair, also from those with its
+/// number: a pair that was restored gives numbers again. The time of its beginning is in it.
+pub fn stamp(session: u64, boot_id: &[u8; 16], cache: &Cache) -> u64 {
+    let Cache { volume, uptime, started, devices_born } = cache;
+    let words = [session, *volume, *uptime, *started as u64, *devices_born];
+    let sum = checksum::crc32c_append(checksum::crc32c(b"stamp"), boot_id);
+    let sum = words.iter().fold(sum, |sum, word| checksum::crc32c_append(sum, &word.to_le_bytes()));
+    session << 32 | u64::from(sum)
+}
+
 /// The result of decoding one copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(clippy::large_enum_variant, reason = "two are made at an opening, and none is kept")]
@@ -410,6 +420,15 @@ impl Superblock {
             used if used < next || used >= SESSIONS || planted!(SessionsUsedAgain) => next,
             used => used + 1 + (used + 1 - next) % 2,
         }
+    }
+
+    /// Returns the stamp of the session that is in use or has ended.
+    pub fn stamp(&self) -> u64 {
+        let session = match self.state {
+            State::InUse => self.session,
+            State::Clean(_) | State::Emptied => self.session.saturating_sub(1),
+        };
+        stamp(session, &self.boot_id, &self.cache)
     }
 
     /// Returns the session of the records that complete the pair, if they are needed. A close that

@@ -19,10 +19,17 @@ macro_rules! with_those_of_snapshots {
             }
             "pair/snapshots/mod.rs" {
                 TableOverNewest "table-over-newest": "all tables of snapshots go to one place",
+                DoubtIgnored "doubt-ignored": "a snapshot that may lack kept bytes is read",
+                CloseMarksNoEnds "close-marks-no-ends": "a close leaves segments without an end",
+                CloseCountsNoEnds "close-counts-no-ends": "a close does not count the ends of segments",
                 FoundUnchecked "found-unchecked": "a lookup does not check kept bytes",
             }
             "pair/snapshots/open.rs" {
                 FoundRecordsNotFlushed "found-records-not-flushed": "keep records that opening finds are not flushed",
+                LostHeaderIgnored "lost-header-ignored": "a segment with an end and no header is no damage",
+                EndNotCompared "end-not-compared": "records that end before the segment does are no damage",
+                EndsNotCounted "ends-not-counted": "an opening does not count the ends of segments",
+                SessionNotConfirmed "session-not-confirmed": "the table does not say that the announced session has begun",
                 OpeningNumberKept "opening-number-kept": "an opening begins segments under the number of the one before",
             }
             "pair/snapshots/live.rs" {
@@ -30,6 +37,7 @@ macro_rules! with_those_of_snapshots {
             }
             "pair/snapshots/collect.rs" {
                 FreedBeforeSettled "freed-before-settled": "a segment is freed before the copies of its records are durable",
+                FreedWithEnd "freed-with-end": "a segment is freed before its end is durably gone",
                 FreedBeforeReadersLeft "freed-before-readers-left": "a segment is freed while readers may be copying from it",
             }
             "engine/keep.rs" {
@@ -55,6 +63,8 @@ macro_rules! with_those_of_snapshots {
                 SealWithoutPoint "seal-without-point": "a snapshot is sealed without a durable point",
                 SealGateOpen "seal-gate-open": "a snapshot is sealed while operations are half way",
                 SwitchNoWait "switch-no-wait": "the first seal does not wait for operations outside the gate",
+                TableNotRepeated "table-not-repeated": "one copy of the table has the newest state alone",
+                RepeatedTableNotSynced "repeated-table-not-synced": "a table goes over the newest durable copy",
                 TableNotDurable "table-not-durable": "the table of the store is not made durable",
             }
             "engine/snapshots/read.rs" {
@@ -69,6 +79,8 @@ macro_rules! with_those_of_snapshots {
                 SwitchNotSeenUnderLock "switch-not-seen-under-lock": "a writer does not look at the first snapshot's switch under its lock",
             }
             "recovery/snapshots.rs" {
+                AnnouncedStoreRefused "announced-store-refused": "a store of an opening that died after its superblock is refused",
+                ConfirmedStoreNotDurable "confirmed-store-not-durable": "a session begins before the store durably names it",
                 OldStoreTaken "old-store-taken": "a store of snapshots from before the last session is believed",
                 EmptyStoreRemovalNotSynced "empty-store-removal-not-synced": "the removal of an empty store is not durable before the next session",
                 FoundStoreNotDurable "found-store-not-durable": "a found store is not made durable before it is stored to",
@@ -83,6 +95,9 @@ macro_rules! with_those_of_snapshots {
             }
             "engine/close.rs" {
                 SpatialDropsSnapshots "spatial-drops-snapshots": "a spatial close removes the snapshots",
+                CloseEndsUnsettled "close-ends-unsettled": "a close marks ends of records that are not durable",
+                CloseEndsNotDurable "close-ends-not-durable": "a close counts ends that are not durable",
+                ClosedStoreNotDurable "closed-store-not-durable": "the last table of a session is not durable before the close",
                 EmptyStoreStays "empty-store-stays": "a close leaves a store without a snapshot",
             }
         }

@@ -13,7 +13,9 @@ use crate::engine::superblock::{
 use crate::error::{Distrust, Error, Mismatch, Result};
 use crate::format::layout;
 use crate::format::marker::{self, Marker, Sessions};
-use crate::format::superblock::{DurablePoints, FIRST_SESSION, SUPERBLOCK_LEN, State, Superblock};
+use crate::format::superblock::{
+    DurablePoints, FIRST_SESSION, SUPERBLOCK_LEN, State, Superblock, stamp,
+};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, FileStat, Name, OpenHow, Platform};
@@ -218,6 +220,11 @@ impl Opening<'_> {
             .write_in_place(file)
             .map_err(self.io("turn copying on write off for", path))?;
         Ok(())
+    }
+
+    /// Returns the stamp of a session that this opening begins.
+    pub(super) fn stamp_of(&self, session: u64) -> u64 {
+        stamp(session, &self.cache.boot_id, &cache_parts(&self.cache))
     }
 
     /// Begins a session. Its number voids all records in the lanes, since their checksums cover the

@@ -529,9 +529,11 @@ impl Recovered<'_> {
         }
         let session = journal.as_ref().map(|journal| journal.session);
         let session = session.unwrap_or(self.mapped.carried.superblock.session + 1);
-        let store = self.mapped.take_store(session)?;
         self.begin_sums()?;
+        self.mapped.announce_to_store(session)?;
         let superblock = self.begin_session(session)?;
+        self.mapped.confirm_to_store()?;
+        let store = self.mapped.take_store();
         self.finish_truncation()?;
         let opening = &self.mapped.carried.located.opening;
         let len = self.mapped.carried.verdict.lengths.len;

@@ -129,7 +129,7 @@ impl Recovered<'_> {
     pub(super) fn begin_to_read(self) -> Result<Arc<Engine>> {
         let Recovered { mut mapped, .. } = self;
         let superblock = mapped.carried.superblock.clone();
-        let store = mapped.take_store(superblock.session)?;
+        let store = mapped.take_store();
         mapped.into_engine(superblock, None, store)
     }
 }

@@ -2,6 +2,8 @@
 //! opened.
 //!
 //! Invariant: a store of another pair, or of another time, is refused before anything is written.
+//! It is of this time if its table names the pair's last session, as the one that had it or as the
+//! one that was about to begin.
 //! A store without a live snapshot means nothing, and is removed. May import `trust`, `medium`,
 //! `make`, `engine` and below.
 
@@ -13,7 +15,7 @@ use crate::engine::superblock::{UNFINISHED, remove_own};
 use crate::error::{Distrust, Error, Result, SnapshotError};
 use crate::format::snapshots::TABLES_END;
 use crate::format::snapshots::table::Table;
-use crate::format::superblock::{State, Superblock};
+use crate::format::superblock::Superblock;
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::snapshots::Store;
@@ -47,8 +49,8 @@ impl Opening<'_> {
     /// `superblock` is the one that was found.
     ///
     /// # Errors
-    /// `Untrusted` if the file belongs to another pair. It is one of another time if the pair had a
-    /// later session than the store: that session has kept nothing in it.
+    /// `Untrusted` if the file belongs to another pair, or is of another time. The pair's last
+    /// session has kept nothing in an older store. A later one lacks what is in the slots of then.
     pub(super) fn find_store(
         &self,
         name: &Name,
@@ -69,12 +71,11 @@ impl Opening<'_> {
             }
             return Err(self.distrusted(name, Distrust::IsOfAnotherPair));
         };
-        let last = match superblock.state {
-            State::InUse => superblock.session,
-            _ => superblock.session.saturating_sub(1),
-        };
+        let last = superblock.stamp();
         let found = FoundStore { file, len: stat.len, table };
-        if found.is_live() && found.table.opening < last && !planted!(OldStoreTaken) {
+        let is_ours = found.table.session == last
+            || found.table.next == last && !planted!(AnnouncedStoreRefused);
+        if found.is_live() && !is_ours && !planted!(OldStoreTaken) {
             return Err(self.distrusted(name, Distrust::IsOfAnotherPair));
         }
         Ok(Some(found))
@@ -149,9 +150,12 @@ impl Mapped<'_> {
         let opening = found.table.opening;
         let file = self.map_store(found)?;
         let store = Store::open(file, self.carried.superblock.uuid)?;
-        if let Some(offset) = store.damage() {
-            let what = "it is newer than the table of the snapshots";
-            return Err(Error::damaged_snapshots(store.file().path(), offset, what));
+        if store.rollback() != 0 {
+            // Going on would take the present along.
+            store.check(store.rollback())?;
+        }
+        if store.damage().is_some() {
+            event!(WARN, path = %store.file().path().display(), at = ?store.damage(), "damaged");
         }
         unless!(FoundStoreNotDurable, self.settle_store(&store)?);
         self.store = Some(OpenStore { store, opening, has_begun: false });
@@ -176,15 +180,13 @@ impl Mapped<'_> {
     /// Notes in the store that this session begins, durably. An opening that died may have done so
     /// under the same number, and each opening needs its own.
     pub(super) fn begin_store(&mut self, session: u64) -> Result<()> {
+        let next = self.carried.located.opening.stamp_of(session);
+        let had = self.carried.superblock.stamp();
         let Some(OpenStore { store, opening, has_begun }) = &mut self.store else { return Ok(()) };
         let number = session.max(*opening + 1);
-        if !*has_begun {
-            store.begin(number)?;
-        } else if number > *opening {
-            store.change_table(|table| {
-                table.opening = number;
-                Ok(())
-            })?;
+        match *has_begun {
+            false => store.begin(number, had, next)?,
+            true => store.announce(number, had, next)?,
         }
         (*opening, *has_begun) = (number, true);
         let Some(OpenStore { store, .. }) = &self.store else { return Ok(()) };
@@ -192,22 +194,32 @@ impl Mapped<'_> {
         Ok(())
     }
 
-    /// Hands the store over to a session of this number. Removes the leftover of a session that has
-    /// died while it made one.
-    pub(super) fn take_store(&mut self, session: u64) -> Result<Option<Store>> {
+    /// Notes in the store that a session of this number is about to begin. Removes the leftover of
+    /// a session that has died while it made one.
+    pub(super) fn announce_to_store(&mut self, session: u64) -> Result<()> {
         let Carried { verdict, companions, located, .. } = &self.carried;
         let (opening, stat, name) = (&located.opening, &located.stat, companions.snapshots());
-        if !opening.options.read_only {
-            if !verdict.is_fresh {
-                let unfinished = name.with_suffix(UNFINISHED);
-                unless!(
-                    UnfinishedStoreStays,
-                    opening.remove_leftover(&unfinished, stat).map(drop)?
-                );
-            }
-            self.begin_store(session)?;
+        if !verdict.is_fresh {
+            let unfinished = name.with_suffix(UNFINISHED);
+            unless!(UnfinishedStoreStays, opening.remove_leftover(&unfinished, stat).map(drop)?);
         }
-        Ok(self.store.take().map(|open| open.store))
+        self.begin_store(session)
+    }
+
+    /// Notes in the store that the session has begun: its superblock is durable. Until then an
+    /// opening may die and leave the store to the session before.
+    pub(super) fn confirm_to_store(&self) -> Result<()> {
+        let Some(OpenStore { store, .. }) = &self.store else { return Ok(()) };
+        store.confirm()?;
+        unless!(ConfirmedStoreNotDurable, self.settle_store(store)?);
+        store.repeat_table();
+        self.platform.drain();
+        Ok(())
+    }
+
+    /// Hands the store over.
+    pub(super) fn take_store(&mut self) -> Option<Store> {
+        self.store.take().map(|open| open.store)
     }
 
     /// Makes durable what was stored to the store.

@@ -43,6 +43,7 @@ impl Engine {
         let lane = self.lane();
         let _one_at_a_time = self.resizing.write();
         let target = self.live_snapshot(name)?;
+        self.check_sealed(&target)?;
         let Some(store) = self.snapshots.get() else { return Ok(()) };
         if let Some(undo) = undo {
             self.check_is_new(undo)?;

@@ -55,10 +55,16 @@ impl Engine {
     /// [`end_reading`](crate::pair::epochs::Epochs::end_reading) is called.
     pub fn begin_reading(&self, name: &str) -> Result<Entry> {
         let entry = self.live_snapshot(name)?;
+        self.check_sealed(&entry)?;
         if !self.epochs.begin_reading(entry.number) {
             return Err(self.snapshot_error(SnapshotError::NotFound { name: name.to_owned() }));
         }
         Ok(entry)
+    }
+
+    /// Fails if bytes that were kept for the snapshot may be lost.
+    pub(super) fn check_sealed(&self, entry: &Entry) -> Result<()> {
+        self.snapshots.get().map_or(Ok(()), |store| store.check(entry.number))
     }
 
     /// Returns the bytes of the store that only this snapshot needs.
@@ -161,15 +167,23 @@ impl Engine {
         store: &Store,
         change: impl FnOnce(&mut Table) -> T,
     ) -> Result<T> {
+        if self.keeps_points && store.is_unsynced() {
+            // Orders the repeated table before the one that goes over the other copy.
+            unless!(RepeatedTableNotSynced, self.sync_store(store)?);
+        }
         let result = store.change_table(|table| Ok(change(table)))?;
         // The commit point.
         unless!(TableNotDurable, self.settle_store(lane, store)?);
+        // Where drains are durable, this is before the next change, by whatever thread. Elsewhere
+        // that change syncs.
+        unless!(TableNotRepeated, store.repeat_table());
+        self.drain(lane);
         Ok(result)
     }
 
     /// Makes everything durable that was stored to the store. Where that is a call, a failure
     /// poisons the handle: it is unknown which table the disk has.
-    fn settle_store(&self, lane: &InUse<'_>, store: &Store) -> Result<()> {
+    pub(in crate::engine) fn settle_store(&self, lane: &InUse<'_>, store: &Store) -> Result<()> {
         self.drain(lane);
         if self.keeps_points {
             self.sync_store(store)?;

@@ -3,9 +3,12 @@
 //! ```text
 //! 0        table A      256 KiB; the table with an even generation
 //! 256 KiB  table B      256 KiB; the table with an odd one
-//! 2 MiB    segment 0    64 KiB
-//! 2112 KiB segment 1 ...
+//! 2 MiB    segment 0    64 KiB; a map: the ends of segments 1 to 8191
+//! 2112 KiB segment 1    64 KiB; records
+//! ...
 //! ```
+//!
+//! Segment 8192 is the next map, and so on.
 //!
 //! Owns: the layout of the companion file with the snapshots. `table` has the snapshots themselves,
 //! `segment` the bytes that they keep. Invariant: a byte counts only under a checksum that names
@@ -28,6 +31,8 @@ pub const TABLES_END: u64 = 2 * TABLE as u64;
 pub const SEGMENTS: u64 = 2 << 20;
 /// Bytes in a segment.
 pub const SEGMENT: usize = 64 << 10;
+/// Segments from one map to the next: a map has a word for each of them.
+pub const GROUP: u32 = (SEGMENT / 8) as u32;
 
 /// A segment of the store, counted from the first one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -42,6 +47,16 @@ impl SegmentIndex {
     /// Returns the segment that holds the byte at `offset`, which is not before the first segment.
     pub const fn of(offset: u64) -> Self {
         SegmentIndex(((offset - SEGMENTS) / SEGMENT as u64) as u32)
+    }
+
+    /// Returns `true` if the segment is a map of ends, and has no records.
+    pub const fn is_map(self) -> bool {
+        self.0.is_multiple_of(GROUP)
+    }
+
+    /// Returns the offset of the word with the segment's end, in the map before it.
+    pub const fn end_word_at(self) -> u64 {
+        SegmentIndex(self.0 - self.0 % GROUP).start() + (self.0 % GROUP) as u64 * 8
     }
 
     /// Returns the number of segments that a file of `len` bytes holds at least a part of.

@@ -19,6 +19,10 @@
 //! of the segment. No two beginnings of a segment have one seed. So what an earlier use has left is
 //! no record of a later one.
 //!
+//! The end of a segment is a word in a map, elsewhere in the file. It is stored when all records of
+//! the segment are durable, and no other one will follow: bits 0 to 31 are the end, bits 32 to 63 a
+//! CRC-32C of these 4 bytes. A segment that lacks something before its end is damaged.
+//!
 //! Pure; nothing here panics, whatever the bytes.
 //!
 //! May import: `layout`, `bitmap`, `checksum`, `units`, and the planted bugs.
@@ -148,6 +152,13 @@ fn sum_of_kept(seed: SegmentSeed, kept: &[u8]) -> u32 {
     checksum::crc32c_append(seed.0, kept)
 }
 
+/// Returns the word of a segment that ends at `end`. It is never 0, which says that the segment has
+/// no end yet.
+pub fn end_word(seed: SegmentSeed, end: usize) -> u64 {
+    let sum = checksum::crc32c_append(seed.0, &(end as u32).to_le_bytes());
+    u64::from(sum) << 32 | end as u64
+}
+
 /// Returns the records of a segment and the offsets in it at which they begin, up to the first one
 /// that is not whole. `bytes` is the segment, or what there is of it.
 pub fn records(seed: SegmentSeed, bytes: &[u8]) -> impl Iterator<Item = (usize, Record)> {
@@ -254,6 +265,21 @@ mod tests {
             let whole = starts.iter().zip(&all).filter(|(at, r)| *at + r.len() <= cut).count();
             assert_eq!(found(&bytes[..cut]), all[..whole], "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn the_word_of_an_end_is_of_one_use_and_one_end() {
+        let word = end_word(HEADER.seed(&UUID, HERE), 4096);
+        assert_eq!(word as u32, 4096);
+        assert_ne!(word, end_word(HEADER.seed(&UUID, HERE), 4160));
+        let later = SegmentHeader { turn: 3, ..HEADER };
+        assert_ne!(word, end_word(later.seed(&UUID, HERE), 4096));
+        assert_ne!(word, end_word(HEADER.seed(&UUID, SegmentIndex(6)), 4096));
+        let places = [1, 5, 8191, 8193].map(|n| SegmentIndex(n).end_word_at());
+        let second = SegmentIndex(8192).start();
+        let first = super::super::SEGMENTS;
+        assert_eq!(places, [first + 8, first + 40, first + 8 * 8191, second + 8]);
+        assert!(SegmentIndex(0).is_map() && SegmentIndex(8192).is_map());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The table of the snapshot store: which snapshots are live.
 //!
 //! ```text
-//! header (64 bytes)                                  entry (128 bytes), ascending by number
+//! header (128 bytes)                                 entry (128 bytes), ascending by number
 //! 0   8   magic "AtomSnpT"                           0   8    number
 //! 8   4   CRC-32C of bytes 12 to the last entry      8   8    length of the file
 //! 12  4   count of entries                           16  8    time, nanoseconds since 1970
@@ -10,10 +10,18 @@
 //! 32  8   opening                                    32  64   name, UTF-8, padded with zeros
 //! 40  8   number that a rollback goes to, or 0       96  32   zero
 //! 48  16  uuid of the pair
+//! 64  8   stamp of the session that had the store
+//! 72  8   stamp of the session that has it or is
+//!         about to begin
+//! 80  8   highest number that may lack kept bytes
+//! 88  8   offset of the damage by which it does
+//! 96  8   1 and the count of ends at a close, or 0
+//! 104 24  zero
 //! ```
 //!
 //! A table is stored over the copy that does not count. So a torn table leaves the one before it.
-//! The copy that counts must be durable before the other one is stored to.
+//! The copy that counts must be durable before the other one is stored to. A table that is durable
+//! is stored again with the next generation. So damage to one copy loses nothing.
 //!
 //! Pure; nothing here panics, whatever the bytes.
 //!
@@ -26,13 +34,15 @@ use crate::format::le_word;
 use crate::mutant::planted;
 
 /// Bytes of the header of a table.
-const HEADER: usize = 64;
+const HEADER: usize = 128;
 /// Bytes of an entry.
 const ENTRY: usize = 128;
 /// The place of the name in its entry.
 const NAME: usize = 32;
 const MAGIC: [u8; 8] = *b"AtomSnpT";
 const SUM: std::ops::Range<usize> = 8..12;
+const PAIR: std::ops::Range<usize> = 48..64;
+const PADDING: usize = 104;
 
 /// The most snapshots at one time.
 pub const MOST_ENTRIES: usize = 1000;
@@ -78,7 +88,7 @@ pub fn is_name(name: &str) -> bool {
 }
 
 /// A table.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Table {
     /// The pair.
     pub uuid: [u8; 16],
@@ -86,11 +96,22 @@ pub struct Table {
     pub generation: u64,
     /// The highest number that a snapshot of the pair has ever had.
     pub highest: u64,
-    /// The session of the pair's last opening with this store. No segment of the store has a later
+    /// The number of the pair's last opening with this store. No segment of the store has a later
     /// one.
     pub opening: u64,
     /// The snapshot that a rollback under way goes to, or 0.
     pub rollback: u64,
+    /// The session of the pair that had this store last, by `Superblock::stamp`.
+    pub session: u64,
+    /// The session that has the store, or is about to begin with it.
+    pub next: u64,
+    /// The highest number of a snapshot that may lack kept bytes, or 0. It and those before it
+    /// cannot be read.
+    pub doubted: u64,
+    /// The offset of the damage by which they may lack bytes.
+    pub damage: u64,
+    /// 1 and the number of segments with an end, if a session has ended with this table. Else 0.
+    pub closed: u64,
     /// The live snapshots, in ascending order of their numbers.
     pub entries: Vec<Entry>,
 }
@@ -130,6 +151,7 @@ impl Table {
         self.entries.len() <= MOST_ENTRIES
             && self.entries.is_sorted_by(|a, b| a.number < b.number)
             && self.entries.iter().all(|entry| entry.is_sound(self.highest))
+            && self.doubted <= self.highest
             && (self.rollback == 0 || self.entry(self.rollback).is_some())
     }
 
@@ -143,7 +165,11 @@ impl Table {
         for (at, word) in (16..).step_by(8).zip(words) {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
-        bytes[48..HEADER].copy_from_slice(&self.uuid);
+        bytes[PAIR].copy_from_slice(&self.uuid);
+        let words = [self.session, self.next, self.doubted, self.damage, self.closed];
+        for (at, word) in (PAIR.end..).step_by(8).zip(words) {
+            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
         bytes.extend(self.entries.iter().flat_map(Entry::encode));
         let sum = sum_of(&bytes);
         bytes[SUM].copy_from_slice(&sum.to_le_bytes());
@@ -155,7 +181,8 @@ impl Table {
     pub fn decode(bytes: &[u8]) -> Option<Table> {
         let header = bytes.get(..HEADER)?;
         let count = u32::from_le_bytes(header[12..16].try_into().ok()?) as usize;
-        if header[..8] != MAGIC || count > MOST_ENTRIES {
+        let padding = &header[PADDING..];
+        if header[..8] != MAGIC || count > MOST_ENTRIES || padding.iter().any(|byte| *byte != 0) {
             return None;
         }
         let all = bytes.get(..HEADER + count * ENTRY)?;
@@ -164,11 +191,16 @@ impl Table {
             return None;
         }
         let table = Table {
-            uuid: header[48..].try_into().ok()?,
+            uuid: header[PAIR].try_into().ok()?,
             generation: le_word(&header[16..24]),
             highest: le_word(&header[24..32]),
             opening: le_word(&header[32..40]),
             rollback: le_word(&header[40..48]),
+            session: le_word(&header[64..72]),
+            next: le_word(&header[72..80]),
+            doubted: le_word(&header[80..88]),
+            damage: le_word(&header[88..96]),
+            closed: le_word(&header[96..PADDING]),
             entries: all[HEADER..].chunks_exact(ENTRY).map(Entry::decode).collect::<Option<_>>()?,
         };
         table.is_sound().then_some(table)
@@ -186,7 +218,7 @@ impl Table {
     pub fn may_be_of(start: &[u8], uuid: &[u8; 16]) -> bool {
         TABLES.into_iter().any(|at| {
             let header = start.get(at as usize..).and_then(|from| from.get(..HEADER));
-            header.is_some_and(|header| header[..8] == MAGIC && header[48..] == *uuid)
+            header.is_some_and(|header| header[..8] == MAGIC && header[PAIR] == *uuid)
         })
     }
 
@@ -201,7 +233,7 @@ impl Table {
 
 /// Returns the checksum of a table. It continues from the uuid in its header.
 fn sum_of(all: &[u8]) -> u32 {
-    let seed = checksum::crc32c_append(checksum::crc32c(b"snapshots"), &all[48..HEADER]);
+    let seed = checksum::crc32c_append(checksum::crc32c(b"snapshots"), &all[PAIR]);
     checksum::crc32c_append(seed, &all[SUM.end..])
 }
 
@@ -249,9 +281,9 @@ mod tests {
     const UUID: [u8; 16] = *b"0123456789abcdef";
 
     fn table(generation: u64, names: &[&str]) -> Table {
-        let (entries, rollback) = (Vec::new(), 0);
+        let (highest, opening, session) = (40, 3, 55);
         let mut table =
-            Table { uuid: UUID, generation, highest: 40, opening: 3, rollback, entries };
+            Table { uuid: UUID, generation, highest, opening, session, ..Table::default() };
         for (n, name) in names.iter().enumerate() {
             table.add(4096 * n as u64, 77, Flags((n % 4) as u32), name);
         }
@@ -273,6 +305,7 @@ mod tests {
         let many = vec!["x"; MOST_ENTRIES];
         for names in [&[][..], &["one"], &["one", &longest, "drei", "vier", "fünf"], &many] {
             let mut table = table(7, names);
+            (table.next, table.doubted, table.damage, table.closed) = (1 << 63, 2, 3, 4);
             table.rollback = table.entries.last().map_or(0, |entry| entry.number);
             assert_eq!(Table::decode(&table.encode()), Some(table));
         }
@@ -322,9 +355,10 @@ mod tests {
     fn a_table_that_contradicts_itself_is_not_sound() {
         let sound = table(7, &["one", "two"]);
         assert!(sound.is_sound());
-        let spoil: [fn(&mut Table); 8] = [
+        let spoil: [fn(&mut Table); 9] = [
             |table| table.highest = 1,
             |table| table.rollback = 3,
+            |table| table.doubted = 99,
             |table| table.entries.swap(0, 1),
             |table| table.entries[0].number = 0,
             |table| table.entries[0].len = MAX_LEN + 1,

@@ -9,12 +9,12 @@
 
 use super::Store;
 use super::index::{Kept, RecordAt};
-use super::segments::Reserved;
+use super::segments::{Full, Reserved};
 use crate::bitmap::Slices;
 use crate::error::Result;
 use crate::format::layout::LANE_COUNT;
 use crate::format::snapshots::segment::{
-    LONGEST_RECORD, RECORD_HEADER, Record, SEGMENT_HEADER, SegmentSeed, record_len,
+    LONGEST_RECORD, RECORD_HEADER, Record, SEGMENT_HEADER, SegmentSeed, end_word, record_len,
 };
 use crate::format::snapshots::{SEGMENT, SegmentIndex};
 use crate::platform::Copying;
@@ -35,11 +35,17 @@ pub(super) struct Cursor {
     seed: SegmentSeed,
     /// The end of the last record in the segment.
     pub at: usize,
+    /// `true` if the end of a segment before it may not be in the map yet.
+    has_full: bool,
 }
 
 impl Cursor {
     fn has_room(&self, len: usize) -> bool {
         self.at + len <= SEGMENT
+    }
+
+    fn end_word(&self) -> u64 {
+        end_word(self.seed, self.at)
     }
 }
 
@@ -61,6 +67,8 @@ impl Cursors {
 /// Appends records to the segments of one lane. Has room for as many as it was asked for.
 pub(crate) struct Appender<'a> {
     store: &'a Store,
+    /// The number of the cursor.
+    number: usize,
     cursor: MutexGuard<'a, Option<Cursor>>,
     reserved: SmallVec<[Reserved; 2]>,
 }
@@ -75,15 +83,41 @@ impl Store {
         self.appender_at(lane.0 as usize, records, slices)
     }
 
+    /// Closes the segments of all cursors. No operation is left, and all records are durable.
+    pub(super) fn close_cursors(&self) {
+        for (number, cursor) in self.cursors.0.iter().enumerate() {
+            if let Some(cursor) = cursor.lock().take() {
+                let mut segments = self.segments.lock();
+                segments.fill(cursor.segment, cursor.end_word(), Some(number));
+            }
+        }
+    }
+
+    /// Stores the ends of the segments with copies. The copies of earlier calls are durable.
+    pub(super) fn mark_ends_of_copies(&self) {
+        if self.file.drains_are_durable() {
+            let is_of_copies = |full: &Full| full.cursor == Some(LANE_COUNT);
+            self.segments.lock().mark_ends(&self.file, is_of_copies);
+        }
+    }
+
     /// Returns the appender for copies of records. Its caller holds `collecting` until it has
     /// settled them.
     pub(super) fn appender_of_copies(&self, slices: usize) -> Result<Appender<'_>> {
         self.appender_at(LANE_COUNT, 1, slices)
     }
 
-    fn appender_at(&self, cursor: usize, records: usize, slices: usize) -> Result<Appender<'_>> {
-        let cursor = self.cursors.0[cursor].lock();
-        let mut appender = Appender { store: self, cursor, reserved: SmallVec::new() };
+    fn appender_at(&self, number: usize, records: usize, slices: usize) -> Result<Appender<'_>> {
+        let mut cursor = self.cursors.0[number].lock();
+        if let Some(Cursor { has_full: has_full @ true, .. }) = &mut *cursor
+            && self.file.drains_are_durable()
+            && number != LANE_COUNT
+        {
+            // The last thread with this lane has drained its records.
+            self.segments.lock().mark_ends(&self.file, |full| full.cursor == Some(number));
+            *has_full = false;
+        }
+        let mut appender = Appender { store: self, number, cursor, reserved: SmallVec::new() };
         let bytes = records * RECORD_HEADER + slices * SLICE;
         if !appender.cursor.is_some_and(|cursor| cursor.has_room(bytes)) {
             let mut segments = self.segments.lock();
@@ -141,9 +175,11 @@ impl Appender<'_> {
         let bytes = header.encode(uuid, segment);
         self.store.file.copy_in(segment.start(), &bytes, Copying::BySize);
         if let Some(full) = full {
-            self.store.segments.lock().close(full.segment);
+            let mut segments = self.store.segments.lock();
+            segments.fill(full.segment, full.end_word(), Some(self.number));
         }
-        Cursor { segment, seed: header.seed(uuid, segment), at: SEGMENT_HEADER }
+        let (seed, has_full) = (header.seed(uuid, segment), full.is_some());
+        Cursor { segment, seed, at: SEGMENT_HEADER, has_full }
     }
 }
 

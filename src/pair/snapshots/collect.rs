@@ -6,7 +6,8 @@
 //! 3. The copies are made durable. Only then may the segment be freed that has the only durable
 //!    ones: a crash would lose them.
 //! 4. The index names the copies.
-//! 5. Readers leave that have found a place before. Then the segments are freed.
+//! 5. Readers leave that have found a place before. Then the ends of the segments are cleared,
+//!    durably, and the segments are freed.
 //!
 //! Invariant: a record that is freed is not named, was not needed by any snapshot that a power loss
 //! can bring back, or has a durable copy.
@@ -56,6 +57,7 @@ impl Store {
     /// of space is no error: less becomes free.
     pub fn collect(&self, settle: impl Fn() -> Result<()>, wait: impl Fn()) -> Result<()> {
         let _one_at_a_time = self.collecting.lock();
+        self.mark_ends_of_copies();
         let live = Live::of(&self.table.lock());
         // Noted before the index is read: what is appended later lies elsewhere, or behind.
         let ends = self.cursor_ends();
@@ -80,6 +82,10 @@ impl Store {
         if !free.is_empty() {
             // No lookup finds a place in these segments any more.
             unless!(FreedBeforeReadersLeft, wait());
+            if self.segments.lock().clear_ends(&self.file, &free) {
+                // Orders the ends before the headers: an end without its records is damage.
+                unless!(FreedWithEnd, settle()?);
+            }
             self.segments.lock().free(&self.file, &free);
         }
         Ok(())

@@ -40,12 +40,12 @@ pub(crate) use index::KeptSlices;
 
 use crate::bitmap::Slices;
 use crate::error::{Error, Result};
-use crate::format::snapshots::TABLES;
 use crate::format::snapshots::segment::SegmentHeader;
 use crate::format::snapshots::segment::{LONGEST_RECORD, RECORD_HEADER, Record, SEGMENT_HEADER};
 use crate::format::snapshots::table::{Entry, Table};
+use crate::format::snapshots::{SegmentIndex, TABLES};
 use crate::mmap::MappedFile;
-use crate::mutant::planted;
+use crate::mutant::{planted, unless};
 use crate::platform::Copying;
 use crate::primitive::{AtomicBool, Mutex, Ordering};
 use crate::units::{PageIndex, SLICE};
@@ -68,8 +68,12 @@ pub(crate) struct Store {
     collecting: Mutex<()>,
     /// `true` if something was stored since the last sync began.
     unsynced: AtomicBool,
-    /// The offset of the first record or segment that contradicts the table.
+    /// The offset of the damage that this opening has found first.
     damage: Option<u64>,
+    /// Segments that lack something, while their ends are in the map.
+    lost: Vec<SegmentIndex>,
+    /// The highest number of a snapshot that may lack bytes, and the offset of the damage.
+    doubt: (u64, u64),
 }
 
 /// Returns the error of a store with wrong bytes at `offset`.
@@ -83,11 +87,21 @@ impl Store {
         &self.file
     }
 
-    /// Returns the offset of the first thing in the file that contradicts the table, if opening has
-    /// found any: a record of a snapshot that was never sealed, or a segment of a later opening. It
-    /// was ignored. A newer table was lost then, and snapshots of this one may lack bytes.
+    /// Returns the offset of the first damage that opening has found, if any: a segment that lacks
+    /// something before its end, a record of a snapshot that was never sealed, or a segment of a
+    /// later opening. None of it counts. All snapshots that were sealed by then may lack bytes.
     pub fn damage(&self) -> Option<u64> {
         self.damage
+    }
+
+    /// Returns an error if snapshot `k` may lack bytes that were kept for it.
+    pub fn check(&self, k: u64) -> Result<()> {
+        let (doubted, offset) = self.doubt;
+        if k > doubted || planted!(DoubtIgnored) {
+            return Ok(());
+        }
+        let what = "bytes that were kept for this snapshot may be lost; drop the snapshot";
+        Err(Error::damaged_snapshots(self.file.path(), offset, what))
     }
 
     /// Returns the live snapshots, in ascending order of their numbers.
@@ -120,6 +134,32 @@ impl Store {
         Ok(result)
     }
 
+    /// Stores the table again, to the other copy: damage to one of them then loses nothing. The
+    /// caller has made the table durable, and drains or syncs before it changes it again.
+    pub fn repeat_table(&self) {
+        let repeated: Result<()> = self.change_table(|_| Ok(()));
+        debug_assert!(repeated.is_ok());
+    }
+
+    /// Stores the ends of all segments, at the end of a session. All records are durable, and none
+    /// will follow.
+    pub fn mark_all_ends(&self) {
+        self.close_cursors();
+        let mut segments = self.segments.lock();
+        unless!(CloseMarksNoEnds, segments.mark_ends(&self.file, |_| true));
+        drop(segments);
+        self.note_stored();
+    }
+
+    /// Stores the number of the ends to the table. All of them are durable.
+    pub fn count_ends(&self) -> Result<()> {
+        let ended = self.segments.lock().ended(&self.file);
+        self.change_table(|table| {
+            unless!(CloseCountsNoEnds, table.closed = ended + 1);
+            Ok(())
+        })
+    }
+
     /// Stores a table to its place, which holds the copy that does not count.
     fn store_table(&self, table: &Table) {
         let at = if planted!(TableOverNewest) { TABLES[0] } else { table.place() };
@@ -139,9 +179,16 @@ impl Store {
         // Cleared before the sync: what is stored meanwhile needs the next one. Acquire: as in
         // `note_stored`.
         let was = self.unsynced.swap(false, Ordering::AcqRel);
+        let filled = self.segments.lock().filled();
         let synced = self.file.sync_data();
-        if synced.is_err() && was {
-            self.note_stored();
+        match &synced {
+            // The records of the segments that were full before are durable. A later sync makes
+            // their ends durable: nothing waits for that.
+            Ok(()) => {
+                self.segments.lock().mark_ends(&self.file, |full| full.number <= filled);
+            }
+            Err(_) if was => self.note_stored(),
+            Err(_) => {}
         }
         synced
     }
@@ -161,9 +208,10 @@ impl Store {
     /// record that has some, the oldest first: the slices to take from it, and its bytes.
     /// Returns the slices that no record has.
     ///
-    /// Fails if the bytes of a record are no longer those that were kept. The caller holds the
-    /// page's lock: bytes of an operation that has not drained may not be visible yet. It reads the
-    /// bytes before it releases the lock, since `collect` waits for that before it frees them.
+    /// Fails if the bytes of a record are no longer those that were kept, or may be missing. The
+    /// caller holds the page's lock: bytes of an operation that has not drained may not be visible
+    /// yet. It reads the bytes before it releases the lock, since `collect` waits for that before
+    /// it frees them.
     pub fn find(
         &self,
         page: PageIndex,
@@ -171,6 +219,7 @@ impl Store {
         wanted: Slices,
         mut copy: impl FnMut(Slices, KeptSlices<'_>),
     ) -> Result<Slices> {
+        self.check(k)?;
         let (found, rest) = self.index.find(page, k, wanted);
         for (part, kept) in found {
             let mut buffer = [0; LONGEST_RECORD];

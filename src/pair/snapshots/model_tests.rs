@@ -179,7 +179,7 @@ impl Life {
                 self.store = self.scratch.open(&self.platform).unwrap();
                 self.model.check(&self.store);
                 self.settle();
-                self.store.begin(self.session).unwrap();
+                self.store.begin(self.session, 0, 0).unwrap();
             }
         }
         self.check_power_loss();

@@ -8,6 +8,8 @@
 //! 3. [`Store::begin`] stores the table with the new session.
 //! 4. The caller drains or syncs: no segment is begun under a session that a power loss may take
 //!    back, since the next opening would have it again.
+//! 5. The superblock of the session is made durable. Then [`Store::confirm`] says so in the table,
+//!    and the caller drains or syncs.
 //!
 //! May import the rest of `pair::snapshots`, `mmap`, `pair::space`, `format::snapshots`, `error`,
 //! `platform`, `units`, and the planted bugs.
@@ -17,24 +19,35 @@ use super::index::{Index, Kept, RecordAt};
 use super::segments::Segments;
 use super::{Store, damaged};
 use crate::error::{Error, Result, SYNC_OF_LENGTH};
-use crate::format::snapshots::segment::{SEGMENT_HEADER, SegmentHeader, records};
+use crate::format::le_word;
+use crate::format::snapshots::segment::{Record, SEGMENT_HEADER, SegmentHeader, end_word, records};
 use crate::format::snapshots::table::Table;
-use crate::format::snapshots::{SEGMENT, SEGMENTS, SegmentIndex, TABLES_END};
+use crate::format::snapshots::{GROUP, SEGMENT, SEGMENTS, SegmentIndex, TABLES_END};
 use crate::mmap::MappedFile;
-use crate::mutant::unless;
+use crate::mutant::{planted, unless};
 use crate::pair::space::{allocation_error, storage_error};
 use crate::primitive::{AtomicBool, Mutex};
 use crate::units::{CHUNK, SLICE};
 use std::ops::Range;
 
+/// The findings in the segments that the table does not have.
+#[derive(Default)]
+struct Seen {
+    /// The number of segments that are whole up to their end.
+    ended: u64,
+    /// The highest epoch that the table does not know.
+    epoch: u64,
+    /// The highest opening that the table does not know.
+    opening: u64,
+}
+
 impl Store {
-    /// Makes an empty store in a file that was just made. `session` is the pair's. The caller makes
-    /// the file durable before it has its name, and before anything is appended.
-    pub fn create(file: MappedFile, uuid: [u8; 16], session: u64) -> Result<Store> {
-        let (generation, highest, rollback, entries) = (0, 0, 0, Vec::new());
-        let none = Table { uuid, generation, highest, opening: 0, rollback, entries };
-        let store = Store::new(file, none, 0);
-        store.begin(session)?;
+    /// Makes an empty store in a file that was just made. `number` and `stamp` are those of the
+    /// pair's session. The caller makes the file durable before it has its name, and before
+    /// anything is appended.
+    pub fn create(file: MappedFile, uuid: [u8; 16], number: u64, stamp: u64) -> Result<Store> {
+        let store = Store::new(file, Table { uuid, ..Table::default() }, 0);
+        store.begin(number, stamp, stamp)?;
         Ok(store)
     }
 
@@ -47,15 +60,18 @@ impl Store {
         flush(&file, at..at + len);
         let count = SegmentIndex::count(file.len());
         let mut store = Store::new(file, table, count);
-        for segment in (0..count).map(SegmentIndex) {
-            store.find_segment(segment)?;
+        let mut seen = Seen::default();
+        for map in (0..count).step_by(GROUP as usize) {
+            store.find_group(SegmentIndex(map), count, &mut seen)?;
         }
+        store.judge(&seen);
         Ok(store)
     }
 
     fn new(file: MappedFile, table: Table, count: u32) -> Store {
         Store {
             uuid: table.uuid,
+            doubt: (table.doubted, table.damage),
             table: Mutex::new(table),
             cursors: Cursors::new(),
             index: Index::new(),
@@ -64,40 +80,107 @@ impl Store {
             // Everything that was found may be in a cache only.
             unsynced: AtomicBool::new(true),
             damage: None,
+            lost: Vec::new(),
             file,
         }
     }
 
-    /// Reads a segment, and notes and flushes its records.
-    fn find_segment(&mut self, segment: SegmentIndex) -> Result<()> {
+    /// Reads a map, and the segments of its group. `count` is the number of all segments.
+    fn find_group(&mut self, map: SegmentIndex, count: u32, seen: &mut Seen) -> Result<()> {
+        let start = map.start();
+        let words = read(&self.file, start..start + SEGMENT as u64)?;
+        for (n, word) in (0..GROUP).zip(words.chunks_exact(8)).skip(1) {
+            let (segment, word) = (SegmentIndex(map.0 + n), le_word(word));
+            if word != 0 {
+                flush(&self.file, segment.end_word_at()..segment.end_word_at() + 1);
+            }
+            if segment.0 < count {
+                self.find_segment(segment, word, seen)?;
+            } else if word != 0 {
+                let end = self.file.len();
+                self.lose(segment, end);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a segment, and notes and flushes its records. `word` is that of its end, or 0. A
+    /// segment without an end has all records up to the first one that is not whole.
+    fn find_segment(&mut self, segment: SegmentIndex, word: u64, seen: &mut Seen) -> Result<()> {
         let start = segment.start();
         let header = read(&self.file, start..start + SEGMENT_HEADER as u64)?;
         let Some(header) = SegmentHeader::decode(&self.uuid, segment, &header) else {
+            if word != 0 && !planted!(LostHeaderIgnored) {
+                self.lose_segment(segment, start);
+            }
             return Ok(());
         };
         let Table { opening, highest, .. } = *self.table.get_mut();
         if header.opening > opening {
-            self.damage.get_or_insert(start);
+            seen.opening = seen.opening.max(header.opening);
+            self.lose_segment(segment, start);
             return Ok(());
         }
-        let bytes = read(&self.file, start..start + SEGMENT as u64)?;
-        let mut end = None;
-        for (at, record) in records(header.seed(&self.uuid, segment), &bytes) {
-            let (offset, next) = (start + at as u64, start + (at + record.len()) as u64);
+        let (bytes, seed) =
+            (read(&self.file, start..start + SEGMENT as u64)?, header.seed(&self.uuid, segment));
+        let found: Vec<(usize, Record)> = records(seed, &bytes).collect();
+        let end = found.last().map_or(SEGMENT_HEADER, |(at, record)| at + record.len());
+        if word != 0 && word != end_word(seed, end) && !planted!(EndNotCompared) {
+            let is_whole = word == end_word(seed, word as u32 as usize);
+            self.lose_segment(
+                segment,
+                if is_whole { start + end as u64 } else { segment.end_word_at() },
+            );
+            return Ok(());
+        }
+        seen.ended += u64::from(word != 0);
+        for (at, record) in &found {
+            let offset = start + *at as u64;
             if record.epoch > highest {
+                seen.epoch = seen.epoch.max(record.epoch);
                 self.damage.get_or_insert(offset);
                 continue;
             }
             let kept = Kept { epoch: record.epoch, mask: record.mask, at: RecordAt(offset) };
             self.index.add(record.page, kept);
-            end = Some(next);
         }
-        if let Some(end) = end {
-            self.segments.get_mut().close(segment);
+        if !found.is_empty() {
+            let segments = self.segments.get_mut();
+            match word {
+                0 => segments.fill(segment, end_word(seed, end), None),
+                _ => segments.close(segment),
+            }
+            let end = start + end as u64;
             self.fill_holes(start..end)?;
             unless!(FoundRecordsNotFlushed, flush(&self.file, start..end));
         }
         Ok(())
+    }
+
+    /// Notes that a segment lacks something that it had. Nothing in it counts.
+    fn lose_segment(&mut self, segment: SegmentIndex, offset: u64) {
+        self.segments.get_mut().close(segment);
+        self.lose(segment, offset);
+    }
+
+    fn lose(&mut self, segment: SegmentIndex, offset: u64) {
+        self.damage.get_or_insert(offset);
+        self.lost.push(segment);
+    }
+
+    /// Doubts all snapshots that were sealed, if there is damage. The numbers of openings and
+    /// snapshots go on after all that were seen.
+    fn judge(&mut self, seen: &Seen) {
+        let table = self.table.get_mut();
+        if table.closed != 0 && table.closed != seen.ended + 1 && !planted!(EndsNotCounted) {
+            self.damage.get_or_insert(SEGMENTS);
+        }
+        if let Some(offset) = self.damage {
+            table.highest = table.highest.max(seen.epoch);
+            table.opening = table.opening.max(seen.opening);
+            (table.doubted, table.damage) = (table.highest, offset);
+            self.doubt = (table.doubted, table.damage);
+        }
     }
 
     /// Makes sure that no load of the range through the mapping goes to a hole. A copy of the file
@@ -115,9 +198,11 @@ impl Store {
     }
 
     /// Begins a session of the pair: stores its number to the table, which is higher than those
-    /// before. Everything that was found is durable. The caller makes the new table durable before
-    /// the first append.
-    pub fn begin(&self, session: u64) -> Result<()> {
+    /// before, with the stamps of the session that `had` the store and of the `next` one.
+    ///
+    /// Everything that was found is durable. The caller makes the new table durable before the
+    /// first append.
+    pub fn begin(&self, number: u64, had: u64, next: u64) -> Result<()> {
         let len = self.file.len();
         let end = len.max(SEGMENTS).next_multiple_of(CHUNK as u64);
         if end != len {
@@ -131,10 +216,29 @@ impl Store {
         }
         let allocated = self.file.allocate(0, TABLES_END);
         allocated.map_err(|e| allocation_error(&self.file, 0, TABLES_END, e))?;
-        self.segments.lock().begin(session, SegmentIndex::count(end));
+        self.segments.lock().begin(&self.file, number, SegmentIndex::count(end))?;
+        self.announce(number, had, next)
+    }
+
+    /// Stores a further number of the session, and the stamps.
+    pub fn announce(&self, number: u64, had: u64, next: u64) -> Result<()> {
         self.change_table(|table| {
-            assert!(session > table.opening, "no two openings have one number");
-            unless!(OpeningNumberKept, table.opening = session);
+            assert!(number > table.opening, "no two openings have one number");
+            unless!(OpeningNumberKept, table.opening = number);
+            (table.session, table.next, table.closed) = (had, next, 0);
+            Ok(())
+        })
+    }
+
+    /// Says in the table that the announced session has begun. Its superblock is durable, and so is
+    /// all that was stored to the store. The caller makes the table durable before the session
+    /// changes anything, and repeats it.
+    pub fn confirm(&self) -> Result<()> {
+        // The table that doubts the snapshots is durable. Without their ends, these segments are
+        // free at the next collection.
+        self.segments.lock().clear_ends(&self.file, &self.lost);
+        self.change_table(|table| {
+            unless!(SessionNotConfirmed, table.session = table.next);
             Ok(())
         })
     }

@@ -5,6 +5,8 @@
 //!   or the closed ones.
 //! - No two beginnings of a segment have one header: the opening is new in each session, and the
 //!   turn grows within it. So no record of an earlier use comes back.
+//! - The word of a segment's end is stored once all of its records are durable, and is durably 0
+//!   before the segment is used again or its header is cleared.
 //! - A segment that is given out has storage, so no store to it can fail.
 //!
 //! May import `mmap`, `pair::space`, `format::snapshots`, `error`, `platform`, `units`, and the
@@ -12,12 +14,13 @@
 
 use crate::error::{Error, Result, SYNC_OF_LENGTH};
 use crate::format::snapshots::segment::{SEGMENT_HEADER, SegmentHeader};
-use crate::format::snapshots::{SEGMENT, SegmentIndex};
+use crate::format::snapshots::{GROUP, SEGMENT, SegmentIndex};
 use crate::mmap::MappedFile;
 use crate::pair::space::allocation_error;
 use crate::units::CHUNK;
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 
 /// Segments in a chunk.
 const PER_CHUNK: u32 = (CHUNK / SEGMENT) as u32;
@@ -25,8 +28,25 @@ const PER_CHUNK: u32 = (CHUNK / SEGMENT) as u32;
 /// Free segments that keep their storage in any case: 16 MiB.
 const SPARE: usize = 256;
 
+/// Returns the segments of a chunk that may have records.
 fn in_chunk(chunk: u32) -> impl Iterator<Item = SegmentIndex> {
-    (chunk * PER_CHUNK..(chunk + 1) * PER_CHUNK).map(SegmentIndex)
+    with_records(chunk * PER_CHUNK..(chunk + 1) * PER_CHUNK)
+}
+
+fn with_records(range: Range<u32>) -> impl Iterator<Item = SegmentIndex> {
+    range.map(SegmentIndex).filter(|segment| !segment.is_map())
+}
+
+/// A segment with records that has no end in the map yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Full {
+    segment: SegmentIndex,
+    /// The word of its end.
+    word: u64,
+    /// The cursor that has filled it. `None` if opening has found it.
+    pub cursor: Option<usize>,
+    /// Counts the full segments of the session.
+    pub number: u64,
 }
 
 /// A segment that its owner may begin.
@@ -48,6 +68,10 @@ pub(super) struct Segments {
     holes: BTreeSet<SegmentIndex>,
     /// Segments with records that no cursor appends to.
     closed: BTreeSet<SegmentIndex>,
+    /// Closed segments that have no end in the map yet.
+    full: Vec<Full>,
+    /// The number of segments that were full in this session.
+    filled: u64,
     /// All segments of the file.
     count: u32,
 }
@@ -59,19 +83,69 @@ impl Segments {
             opening: 0,
             turn: 0,
             room: BTreeSet::new(),
-            holes: (0..count).map(SegmentIndex).collect(),
+            holes: with_records(0..count).collect(),
             closed: BTreeSet::new(),
+            full: Vec::new(),
+            filled: 0,
             count,
         }
     }
 
     /// Allows to begin segments in this session of the pair, which had none before. The file has
-    /// `count` segments by now.
-    pub fn begin(&mut self, session: u64, count: u32) {
+    /// `count` segments by now. Stores the ends of the segments that were found, which are durable.
+    pub fn begin(&mut self, file: &MappedFile, session: u64, count: u32) -> Result<()> {
         assert!(self.opening == 0, "a store begins once");
+        for map in (0..count).step_by(GROUP as usize) {
+            allocate_map(file, SegmentIndex(map))?;
+        }
         self.opening = session;
-        self.holes.extend((self.count..count).map(SegmentIndex));
+        self.holes.extend(with_records(self.count..count));
         self.count = count;
+        self.mark_ends(file, |_| true);
+        Ok(())
+    }
+
+    /// Notes a segment that gets no more records. `word` says where it ends.
+    pub fn fill(&mut self, segment: SegmentIndex, word: u64, cursor: Option<usize>) {
+        self.close(segment);
+        self.filled += 1;
+        self.full.push(Full { segment, word, cursor, number: self.filled });
+    }
+
+    /// Returns the number of segments that were full in this session.
+    pub fn filled(&self) -> u64 {
+        self.filled
+    }
+
+    /// Stores the ends of those full segments that `are_settled`: all of their records are durable.
+    pub fn mark_ends(&mut self, file: &MappedFile, are_settled: impl Fn(&Full) -> bool) {
+        self.full.retain(|full| {
+            let is_settled = are_settled(full);
+            if is_settled {
+                file.store_word_through(full.segment.end_word_at(), full.word);
+            }
+            !is_settled
+        });
+    }
+
+    /// Returns the number of segments with an end in the map.
+    pub fn ended(&self, file: &MappedFile) -> u64 {
+        let has_end = |segment: &&SegmentIndex| file.load_word(segment.end_word_at()) != 0;
+        self.closed.iter().filter(has_end).count() as u64
+    }
+
+    /// Clears the ends of closed segments. Returns `true` if there were any. The caller makes that
+    /// durable before it frees the segments: an end without its records is damage.
+    pub fn clear_ends(&mut self, file: &MappedFile, segments: &[SegmentIndex]) -> bool {
+        let mut were_there = false;
+        for segment in segments {
+            self.full.retain(|full| full.segment != *segment);
+            if file.load_word(segment.end_word_at()) != 0 {
+                file.store_word_through(segment.end_word_at(), 0);
+                were_there = true;
+            }
+        }
+        were_there
     }
 
     /// Notes a segment with records, which was found or filled.
@@ -103,11 +177,11 @@ impl Segments {
         self.room.insert(reserved.segment);
     }
 
-    /// Frees closed segments. Nothing needs or names their records.
+    /// Frees closed segments. Nothing needs or names their records, and they have no end.
     ///
-    /// Nothing has to be durable for this. If power fails, an old header may come back with its
-    /// records: they are facts, and stay true. A segment that is used again has another seed, so
-    /// its header admits no older record.
+    /// Nothing else has to be durable for this. If power fails, an old header may come back with
+    /// its records: they are facts, and stay true. A segment that is used again has another seed,
+    /// so its header admits no older record.
     pub fn free(&mut self, file: &MappedFile, segments: &[SegmentIndex]) {
         for segment in segments {
             let was_closed = self.closed.remove(segment);
@@ -129,7 +203,8 @@ impl Segments {
                 return;
             }
             let segments = || in_chunk(chunk);
-            if !segments().all(|segment| self.room.contains(&segment)) {
+            let has_map = SegmentIndex(chunk * PER_CHUNK).is_map();
+            if has_map || !segments().all(|segment| self.room.contains(&segment)) {
                 continue;
             }
             let start = SegmentIndex(chunk * PER_CHUNK).start();
@@ -208,12 +283,26 @@ impl Segments {
             // become durable by a sync of the file, and the length with them.
             file.sync_all().map_err(|e| Error::io(SYNC_OF_LENGTH, file.path(), e))?;
         }
-        let new = (first..self.count).map(SegmentIndex);
+        let new = with_records(first..self.count);
         match file.allocate_chunk(old, step).map_err(|e| allocation_error(file, old, step, e)) {
             Ok(()) => self.room.extend(new),
-            Err(Error::NoSpace { .. }) => self.holes.extend(new),
+            Err(Error::NoSpace { .. }) => {
+                if SegmentIndex(first).is_map() {
+                    allocate_map(file, SegmentIndex(first))?;
+                }
+                self.holes.extend(new);
+            }
             Err(error) => return Err(error),
         }
         Ok(self.holes.is_empty())
     }
+}
+
+/// Allocates a map, so that no store to it can fail.
+fn allocate_map(file: &MappedFile, map: SegmentIndex) -> Result<()> {
+    let (at, len) = (map.start(), SEGMENT as u64);
+    if file.next_hole(at).is_ok_and(|hole| hole >= at + len) {
+        return Ok(());
+    }
+    file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))
 }

@@ -58,7 +58,7 @@ impl Scratch {
     }
 
     pub(super) fn create(&self, platform: &Platform) -> Store {
-        Store::create(self.mapped(platform), UUID, 1).unwrap()
+        Store::create(self.mapped(platform), UUID, 1, 1).unwrap()
     }
 
     pub(super) fn open(&self, platform: &Platform) -> Result<Store> {
@@ -148,7 +148,7 @@ fn a_store_that_was_dropped_is_found_again_under_a_new_opening() {
         assert_eq!(store.damage(), None);
         if session > 1 {
             assert!(store.is_unsynced(), "what was found");
-            store.begin(session).unwrap();
+            store.begin(session, 0, session).unwrap();
         }
         let start = scratch.bytes();
         assert_eq!(Table::newest(&start, &UUID).unwrap().opening, session);
@@ -215,14 +215,14 @@ fn records_that_contradict_the_table_are_damage() {
     keep(&store, 0, k + 1, 8, 1, 10);
     keep(&store, 0, k, 9, 1, 10);
     let again = scratch.open(&p).unwrap();
-    let second = SEGMENTS + (SEGMENT_HEADER + record_len(1)) as u64;
+    let second = SegmentIndex(1).start() + (SEGMENT_HEADER + record_len(1)) as u64;
     assert_eq!((again.damage(), again.stats().records), (Some(second), 2));
     // A segment of a later opening: the table is older.
     let header = SegmentHeader { opening: 2, turn: 1 }.encode(&UUID, SegmentIndex(4));
     store.file.copy_in(SegmentIndex(4).start(), &header, Copying::Cached);
     remove(&store, k);
     let mut bytes = scratch.bytes();
-    bytes[SEGMENTS as usize..][..SEGMENT].fill(0);
+    bytes[SegmentIndex(1).start() as usize..][..SEGMENT].fill(0);
     let again = Scratch::with(&bytes).open(&p).unwrap();
     assert_eq!(again.damage(), Some(SegmentIndex(4).start()));
 }
@@ -360,10 +360,10 @@ fn what_is_kept_and_what_is_found_is_flushed() {
         .filter(|line| bytes[*line as usize * 64..][..64].iter().any(|byte| *byte != 0))
         .collect();
     let table = Table::newest(&bytes, &UUID).unwrap();
-    let is_older = |line: u64| lines(TABLES[1], 64).contains(&line);
+    let is_older = |line: u64| lines(TABLES[1], 128).contains(&line);
     assert_eq!(table.place(), TABLES[0]);
     left.retain(|line| !is_older(*line));
-    assert_eq!(left.len(), 2 + 1 + 1 + 3, "a table of one snapshot, and a segment");
+    assert_eq!(left.len(), 3 + 1 + 1 + 3, "a table of one snapshot, and a segment");
     scratch.open(&p).unwrap();
     dirty(&mut left);
     assert_eq!(left, Default::default(), "found and not flushed");
@@ -395,7 +395,7 @@ fn a_file_that_ends_anywhere_in_the_newest_segment_has_the_records_before() {
             let cut_off = Scratch::with(&bytes);
             let again = cut_off.open(&p).unwrap();
             assert_eq!((again.stats().records, again.damage()), (there as u64, None), "{cut}");
-            again.begin(2).unwrap();
+            again.begin(2, 0, 2).unwrap();
             for page in 0..there as u64 {
                 assert_eq!(found(&again, k, page).unwrap()[2], Some(page as u8 + 1));
             }

@@ -3,6 +3,7 @@
 //! | module | what it asks |
 //! |---|---|
 //! | `automatic` | Does a file take snapshots by itself, and drop what is not kept? |
+//! | `damage` | Is damage to a closed store told, and is a restored one refused? |
 //! | `kill` | Do snapshots survive SIGKILL? |
 //! | `life` | Is the store made, found, refused and removed as a companion is? |
 //! | `misuse` | Do they bear closures, readers, and names of all kinds? |
@@ -12,6 +13,7 @@
 //! | `threads` | Is a snapshot one state beside writers, and does it stay so? |
 
 mod automatic;
+mod damage;
 mod kill;
 mod life;
 mod misuse;

@@ -73,6 +73,7 @@ fn step(event: Event) -> Option<&'static str> {
         What::Remove { .. } => "remove",
         What::Copy { file: FileId::Snapshots, offset, .. } if offset < TABLES_END => "table",
         What::Copy { file: FileId::Snapshots, .. } => "keep",
+        What::Store { file: FileId::Snapshots, .. } => "end",
         What::WriteDurably { file: FileId::Journal, .. } => "point",
         What::Copy { file: FileId::Reflection, offset, .. }
         | What::Write { file: FileId::Reflection, offset, .. }
@@ -91,9 +92,24 @@ fn a_store_is_durable_before_it_has_its_name_and_the_name_before_a_snapshot() {
         let file = traced.open();
         traced.forget();
         file.snapshot("a").expect("seal");
-        let table =
-            ["table", "drain", "!sync", "rename", "!sync folder", "table", "drain", "=sync"];
+        let table = [
+            "table",
+            "drain",
+            "!sync",
+            "rename",
+            "!sync folder",
+            "=sync",
+            "table",
+            "drain",
+            "=sync",
+            "table",
+            "drain",
+        ];
         traced.assert_steps(&table, "the first snapshot");
+        // The repeated table is durable before the next one goes over the other copy.
+        file.snapshot("b").expect("seal");
+        let table = ["=sync", "table", "drain", "=sync", "table", "drain"];
+        traced.assert_steps(&table, "the second snapshot");
     }
 }
 
@@ -124,7 +140,20 @@ fn a_found_store_is_durable_before_it_is_stored_to_and_says_so_before_the_sessio
         file.close(CloseMode::Fast).expect("close");
         traced.forget();
         let file = traced.open();
-        let table = ["drain", "=sync", "table", "drain", "=sync", "superblock", "drain"];
+        let table = [
+            "drain",
+            "=sync",
+            "table",
+            "drain",
+            "=sync",
+            "superblock",
+            "drain",
+            "table",
+            "drain",
+            "=sync",
+            "table",
+            "drain",
+        ];
         traced.assert_steps(&table, "opening");
         drop(file);
     }
@@ -153,9 +182,41 @@ fn what_recovery_keeps_is_durable_before_the_recovered_state_counts() {
             "table",
             "sync",
             "superblock",
+            "table",
+            "sync",
+            "table",
         ];
         traced.assert_steps(&table, "recovery");
         drop(file);
+    }
+}
+
+/// An end without its records would be damage, and so would a close with fewer ends.
+#[test]
+fn a_close_marks_ends_of_what_is_durable_and_they_are_before_it_counts() {
+    for traced in Traced::on_each_medium() {
+        let file = traced.open();
+        file.snapshot("a").expect("seal");
+        file.write_at(&[7; 64], 0).expect("write");
+        file.sync().expect("sync");
+        file.snapshot("b").expect("seal");
+        traced.forget();
+        file.close(CloseMode::Fast).expect("close");
+        let table = [
+            "drain",
+            "=sync",
+            "end",
+            "drain",
+            "=sync",
+            "table",
+            "drain",
+            "=sync",
+            "table",
+            "drain",
+            "superblock",
+            "drain",
+        ];
+        traced.assert_steps(&table, "a close");
     }
 }
 

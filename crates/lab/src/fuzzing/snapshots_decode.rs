@@ -19,6 +19,7 @@ const PLACE: SegmentIndex = SegmentIndex(6);
 const HEADER: SegmentHeader = SegmentHeader { opening: 3, turn: 9 };
 const LINE: usize = 64;
 const ENTRY: usize = 128;
+const HEAD: usize = 128;
 
 /// Runs one input.
 pub fn run(input: &[u8]) {
@@ -61,8 +62,8 @@ fn sum_of_table(bytes: &[u8]) -> u32 {
 
 /// Returns the bytes that a table claims, if it is no longer than the input.
 fn said(bytes: &[u8]) -> Option<usize> {
-    let count = if bytes.len() < LINE { return None } else { half(bytes, 12) as usize };
-    (count <= 1000 && LINE + count * ENTRY <= bytes.len()).then_some(LINE + count * ENTRY)
+    let count = if bytes.len() < HEAD { return None } else { half(bytes, 12) as usize };
+    (count <= 1000 && HEAD + count * ENTRY <= bytes.len()).then_some(HEAD + count * ENTRY)
 }
 
 /// Reads a table as the document says.
@@ -71,9 +72,12 @@ fn second_table(bytes: &[u8]) -> Option<Table> {
     if bytes[..8] != *b"AtomSnpT" || half(bytes, 8) != sum_of_table(bytes) {
         return None;
     }
-    let (highest, rollback) = (word(bytes, 24), word(bytes, 40));
+    let (highest, rollback, doubted) = (word(bytes, 24), word(bytes, 40), word(bytes, 80));
+    if doubted > highest || bytes[104..HEAD].iter().any(|byte| *byte != 0) {
+        return None;
+    }
     let mut entries: Vec<Entry> = Vec::new();
-    for entry in bytes[LINE..].chunks(ENTRY) {
+    for entry in bytes[HEAD..].chunks(ENTRY) {
         let (number, len, flags) = (word(entry, 0), word(entry, 8), half(entry, 24));
         let name = entry[32..96].get(..half(entry, 28) as usize)?;
         let follows = entries.last().is_none_or(|last| last.number < number);
@@ -93,6 +97,11 @@ fn second_table(bytes: &[u8]) -> Option<Table> {
         highest,
         opening: word(bytes, 32),
         rollback,
+        session: word(bytes, 64),
+        next: word(bytes, 72),
+        doubted,
+        damage: word(bytes, 88),
+        closed: word(bytes, 96),
         entries,
     })
 }
@@ -120,8 +129,11 @@ fn a_table(input: &mut Input<'_>) -> Table {
         generation: input.number(6),
         highest: input.number(6),
         opening: input.number(6),
-        rollback: 0,
-        entries: Vec::new(),
+        session: input.number(8),
+        next: input.number(8),
+        damage: input.number(6),
+        closed: input.number(4),
+        ..Table::default()
     };
     for _ in 0..input.byte() % 20 {
         let (len, nanos) = (input.number(6) % (layout::MAX_LEN + 1), input.number(8));
@@ -133,6 +145,7 @@ fn a_table(input: &mut Input<'_>) -> Table {
     }
     let rollback = table.entries.get(input.byte() as usize);
     table.rollback = rollback.map_or(0, |entry| entry.number);
+    table.doubted = table.highest / (1 + u64::from(input.byte()));
     table
 }
 
@@ -208,6 +221,10 @@ fn segment_bytes(bytes: &[u8], repair: bool) {
     }
     let records = found(&bytes);
     assert_eq!(records, second_records(&bytes));
+    let end = records.last().map_or(LINE, |(at, record)| at + record.len());
+    let sum = crc32c_append(second_seed(), &(end as u32).to_le_bytes());
+    let word = segment::end_word(HEADER.seed(&UUID, PLACE), end);
+    assert_eq!(word, u64::from(sum) << 32 | end as u64);
     for (at, record) in records {
         let kept = &bytes[at + LINE..at + record.len()];
         let header = record.encode(HEADER.seed(&UUID, PLACE), kept);

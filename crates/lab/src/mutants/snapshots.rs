@@ -22,6 +22,19 @@ pub(super) fn killer(mutant: Mutant) -> Killer {
         | CollectForgetsNeeded
         | FreedBeforeSettled
         | FreedBeforeReadersLeft => test("atomic_mmap", "pair::snapshots::tests"),
+        FreedWithEnd => test("atomic_mmap", "pair::snapshots::model_tests"),
+        DoubtIgnored | LostHeaderIgnored | EndNotCompared | EndsNotCounted | CloseMarksNoEnds
+        | CloseCountsNoEnds => test("snapshots", "damage::damage_to_what_is_kept"),
+        TableNotRepeated => test("snapshots", "damage::damage_to_one_copy_of_the_table"),
+        SessionNotConfirmed => test("snapshots", "damage::a_store_of_a_later_time"),
+        AnnouncedStoreRefused => test("snapshots", "life::a_death_at_each_step_of_an_opening"),
+        ConfirmedStoreNotDurable => test("snapshots", "steps::a_found_store_is_durable"),
+        RepeatedTableNotSynced => {
+            test("snapshots", "steps::a_store_is_durable_before_it_has_its_name")
+        }
+        CloseEndsUnsettled | CloseEndsNotDurable | ClosedStoreNotDurable => {
+            test("snapshots", "steps::a_close_marks_ends")
+        }
         OldStoreTaken => test("snapshots", "life::a_store_of_another_time"),
         UnfinishedStoreStays => {
             test("snapshots", "life::a_death_at_each_step_of_the_first_snapshot")
