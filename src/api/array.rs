@@ -2,10 +2,12 @@
 //!
 //! Owns: [`Array`], and the iterator over its values.
 //!
-//! May import: `slot`, `value`, the handle and the errors.
+//! May import: `slot`, `source`, `value`, the handle, the snapshot and the errors.
 
 use crate::api::file::AtomicMappedFile;
 use crate::api::slot::Slot;
+use crate::api::snapshot::Snapshot;
+use crate::api::source::Source;
 use crate::api::value::{Record, invalid};
 use crate::error::{Error, Result};
 use std::borrow::Borrow;
@@ -25,12 +27,33 @@ impl AtomicMappedFile {
     /// [`Error::PastEnd`] if the values do not lie within the file. [`Error::Overflow`] if their
     /// end exceeds `u64::MAX`.
     pub fn array<T: Record>(&self, offset: u64, count: u64) -> Result<Array<T, &AtomicMappedFile>> {
-        let size = size_of::<T>() as u64;
-        let overflow = || Error::Overflow { path: self.engine().path(), offset, count, size };
-        let len = count.checked_mul(size).ok_or_else(overflow)?;
-        offset.checked_add(len).ok_or_else(overflow)?;
-        self.engine().check_range(offset, len)?;
-        Ok(Array { file: self, offset, count, value: PhantomData })
+        Array::new(self, offset, count)
+    }
+}
+
+impl Snapshot {
+    /// Returns a handle to `count` contiguous values that start at byte `offset`. It borrows the
+    /// snapshot, and all of its values belong to one state.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("x"), 1 << 20)?;
+    /// let counts = f.array::<u64>(4096, 1000)?;
+    /// counts.set_many(0, &[1; 1000])?;
+    /// f.snapshot("ones")?;
+    /// counts.set(3, &42)?;
+    ///
+    /// let ones = f.open_snapshot("ones")?;
+    /// let sum: u64 = ones.array::<u64>(4096, 1000)?.iter().sum::<Result<u64, _>>()?;
+    /// assert_eq!(sum, 1000);
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`] if the values do not lie within the snapshot. [`Error::Overflow`] if
+    /// their end exceeds `u64::MAX`.
+    pub fn array<T: Record>(&self, offset: u64, count: u64) -> Result<Array<T, &Snapshot>> {
+        Array::new(self, offset, count)
     }
 }
 
@@ -38,7 +61,8 @@ impl AtomicMappedFile {
 /// [`iter`](Self::iter).
 ///
 /// `Array<T>` holds the file, so a struct can keep it. `Array<T, &AtomicMappedFile>` borrows the
-/// file and is `Copy`: [`AtomicMappedFile::array`] returns it.
+/// file and is `Copy`: [`AtomicMappedFile::array`] returns it. `Array<T, &Snapshot>` reads a
+/// snapshot, and has no method that writes: [`Snapshot::array`] returns it.
 ///
 /// An `Array<T>` is a further handle to the open file, as [`AtomicMappedFile::try_clone`] returns.
 /// The file closes with its last handle. So [`AtomicMappedFile::close`] of another handle sets the
@@ -73,11 +97,15 @@ pub struct Array<T, F = AtomicMappedFile> {
     value: PhantomData<fn() -> T>,
 }
 
-impl<T: Record, F: Borrow<AtomicMappedFile>> Array<T, F> {
-    /// Returns the file.
-    #[inline]
-    pub fn file(&self) -> &AtomicMappedFile {
-        self.file.borrow()
+impl<T: Record, F: Source> Array<T, F> {
+    fn new(file: F, offset: u64, count: u64) -> Result<Self> {
+        let size = size_of::<T>() as u64;
+        let path = || file.of_file().engine().path();
+        let overflow = || Error::Overflow { path: path(), offset, count, size };
+        let len = count.checked_mul(size).ok_or_else(overflow)?;
+        offset.checked_add(len).ok_or_else(overflow)?;
+        file.check_range(offset, len)?;
+        Ok(Array { file, offset, count, value: PhantomData })
     }
 
     /// Returns the number of values.
@@ -102,7 +130,7 @@ impl<T: Record, F: Borrow<AtomicMappedFile>> Array<T, F> {
         match index.checked_add(count) {
             Some(end) if end <= self.count => Ok(self.offset + index * size_of::<T>() as u64),
             _ => Err(Error::OutOfBounds {
-                path: self.file().engine().path(),
+                path: self.file.of_file().engine().path(),
                 what: "elements of the array",
                 offset: self.offset,
                 found: index.saturating_add(count),
@@ -115,20 +143,10 @@ impl<T: Record, F: Borrow<AtomicMappedFile>> Array<T, F> {
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if `index` is not below [`len`](Self::len), and those of
-    /// [`AtomicMappedFile::load`].
+    /// [`Source::load`].
     #[inline]
     pub fn get(&self, index: u64) -> Result<T> {
-        self.file().load(self.offset_of(index)?)
-    }
-
-    /// Replaces value `index`.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`] if `index` is not below [`len`](Self::len), and those of
-    /// [`AtomicMappedFile::write_at`].
-    #[inline]
-    pub fn set(&self, index: u64, value: &T) -> Result<()> {
-        self.file().store(self.offset_of(index)?, value)
+        self.file.load(self.offset_of(index)?)
     }
 
     /// Fills `to` with the values from `index` on. All of them belong to one state of the file.
@@ -143,39 +161,21 @@ impl<T: Record, F: Borrow<AtomicMappedFile>> Array<T, F> {
         T: FromBytes,
     {
         let offset = self.offsets(index, to.len() as u64)?;
-        self.file().read_at(to.as_mut_bytes(), offset)
-    }
-
-    /// Replaces the values from `index` on with `values`, as one operation.
-    ///
-    /// # Errors
-    /// Those of [`set`](Self::set).
-    pub fn set_many(&self, index: u64, values: &[T]) -> Result<()> {
-        self.file().store(self.offsets(index, values.len() as u64)?, values)
-    }
-
-    /// Changes value `index` with `change`, as [`AtomicMappedFile::update`] does.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`] if `index` is not below [`len`](Self::len), and those of
-    /// [`AtomicMappedFile::update`].
-    pub fn update<R>(&self, index: u64, change: impl FnMut(&mut T) -> R) -> Result<R> {
-        self.file().update(self.offset_of(index)?, change)
+        self.file.read_at(to.as_mut_bytes(), offset)
     }
 
     /// Returns all values. They belong to one state of the file.
     ///
     /// # Errors
-    /// Those of [`AtomicMappedFile::load`]. [`Error::Io`] if there is no memory for the values.
+    /// Those of [`Source::load`]. [`Error::Io`] if there is no memory for the values.
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let mut bytes = Vec::new();
         let mut values = Vec::new();
-        self.file()
-            .engine()
-            .reserve(&mut bytes, self.count.saturating_mul(size_of::<T>() as u64))?;
-        self.file().engine().reserve(&mut values, self.count)?;
+        let engine = self.file.of_file().engine();
+        engine.reserve(&mut bytes, self.count.saturating_mul(size_of::<T>() as u64))?;
+        engine.reserve(&mut values, self.count)?;
         bytes.resize(self.count as usize * size_of::<T>(), 0);
-        self.file().read_at(&mut bytes, self.offset)?;
+        self.file.read_at(&mut bytes, self.offset)?;
         for index in 0..self.count {
             values.push(self.value_in(&bytes, index, index)?);
         }
@@ -208,8 +208,8 @@ impl<T: Record, F: Borrow<AtomicMappedFile>> Array<T, F> {
     /// assert_eq!(last, 42);
     /// # Ok::<(), atomic_mmap::Error>(())
     /// ```
-    pub fn iter(&self) -> Iter<'_, T> {
-        let file = self.file();
+    pub fn iter(&self) -> Iter<'_, T, F> {
+        let file = &self.file;
         let array = Array { file, offset: self.offset, count: self.count, value: PhantomData };
         Iter { array, block: Vec::new(), first: 0, left: 0..0 }
     }
@@ -219,16 +219,51 @@ impl<T: Record, F: Borrow<AtomicMappedFile>> Array<T, F> {
     fn value_in(&self, bytes: &[u8], nth: u64, index: u64) -> Result<T> {
         let size = size_of::<T>();
         let value = T::try_read_from_bytes(&bytes[nth as usize * size..][..size]);
-        value.map_err(|_| invalid::<T>(self.file(), self.offset + index * size as u64))
+        value.map_err(|_| invalid::<T>(self.file.of_file(), self.offset + index * size as u64))
     }
 }
 
-impl<'a, T: Record> Array<T, &'a AtomicMappedFile> {
+impl<T: Record, F: Borrow<AtomicMappedFile> + Source> Array<T, F> {
+    /// Returns the file.
+    #[inline]
+    pub fn file(&self) -> &AtomicMappedFile {
+        self.file.borrow()
+    }
+
+    /// Replaces value `index`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if `index` is not below [`len`](Self::len), and those of
+    /// [`AtomicMappedFile::write_at`].
+    #[inline]
+    pub fn set(&self, index: u64, value: &T) -> Result<()> {
+        self.file().store(self.offset_of(index)?, value)
+    }
+
+    /// Replaces the values from `index` on with `values`, as one operation.
+    ///
+    /// # Errors
+    /// Those of [`set`](Self::set).
+    pub fn set_many(&self, index: u64, values: &[T]) -> Result<()> {
+        self.file().store(self.offsets(index, values.len() as u64)?, values)
+    }
+
+    /// Changes value `index` with `change`, as [`AtomicMappedFile::update`] does.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`] if `index` is not below [`len`](Self::len), and those of
+    /// [`AtomicMappedFile::update`].
+    pub fn update<R>(&self, index: u64, change: impl FnMut(&mut T) -> R) -> Result<R> {
+        self.file().update(self.offset_of(index)?, change)
+    }
+}
+
+impl<'a, T: Record, S: Source> Array<T, &'a S> {
     /// Returns a handle to value `index`.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`] if `index` is not below [`len`](Self::len).
-    pub fn slot(&self, index: u64) -> Result<Slot<T, &'a AtomicMappedFile>> {
+    pub fn slot(&self, index: u64) -> Result<Slot<T, &'a S>> {
         Ok(Slot { file: self.file, offset: self.offset_of(index)?, value: PhantomData })
     }
 
@@ -237,15 +272,17 @@ impl<'a, T: Record> Array<T, &'a AtomicMappedFile> {
     /// # Errors
     /// [`Error::OutOfBounds`] if the range ends past [`len`](Self::len), [`Error::Reversed`] if it
     /// ends before it begins.
-    pub fn slice(&self, range: Range<u64>) -> Result<Array<T, &'a AtomicMappedFile>> {
+    pub fn slice(&self, range: Range<u64>) -> Result<Array<T, &'a S>> {
         let Range { start, end } = range;
-        let path = || self.file.engine().path();
+        let path = || self.file.of_file().engine().path();
         let reversed = || Error::Reversed { path: path(), start, end };
         let count = end.checked_sub(start).ok_or_else(reversed)?;
         let offset = self.offsets(start, count)?;
         Ok(Array { file: self.file, offset, count, value: PhantomData })
     }
+}
 
+impl<T: Record> Array<T, &AtomicMappedFile> {
     /// Returns a handle that holds the file, so that a struct can keep it.
     ///
     /// # Errors
@@ -287,8 +324,8 @@ impl<T: Record> Array<T> {
 }
 
 /// An iterator over the values of an [`Array`]. See [`Array::iter`].
-pub struct Iter<'a, T> {
-    array: Array<T, &'a AtomicMappedFile>,
+pub struct Iter<'a, T, F = AtomicMappedFile> {
+    array: Array<T, &'a F>,
     /// The bytes of the block that was read last.
     block: Vec<u8>,
     /// The first value of that block.
@@ -297,7 +334,7 @@ pub struct Iter<'a, T> {
     left: Range<u64>,
 }
 
-impl<T: Record> Iter<'_, T> {
+impl<T: Record, F: Source> Iter<'_, T, F> {
     /// Reads the block after the last one.
     #[inline(never)]
     fn read_block(&mut self) -> Result<()> {
@@ -322,7 +359,7 @@ impl<T: Record> Iter<'_, T> {
     }
 }
 
-impl<T: Record> Iterator for Iter<'_, T> {
+impl<T: Record, F: Source> Iterator for Iter<'_, T, F> {
     type Item = Result<T>;
 
     #[inline]
@@ -344,18 +381,18 @@ impl<T: Record> Iterator for Iter<'_, T> {
     }
 }
 
-impl<T: Record> std::iter::FusedIterator for Iter<'_, T> {}
+impl<T: Record, F: Source> std::iter::FusedIterator for Iter<'_, T, F> {}
 
-impl<'a, T: Record, F: Borrow<AtomicMappedFile>> IntoIterator for &'a Array<T, F> {
+impl<'a, T: Record, F: Source> IntoIterator for &'a Array<T, F> {
     type Item = Result<T>;
-    type IntoIter = Iter<'a, T>;
+    type IntoIter = Iter<'a, T, F>;
 
-    fn into_iter(self) -> Iter<'a, T> {
+    fn into_iter(self) -> Iter<'a, T, F> {
         self.iter()
     }
 }
 
-impl<T> fmt::Debug for Iter<'_, T> {
+impl<T, F> fmt::Debug for Iter<'_, T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Iter").field("array", &self.array).finish_non_exhaustive()
     }

@@ -12,6 +12,7 @@
 //! | `record` | the macro that defines records |
 //! | `write_set` | what a transaction has written and not yet committed |
 //! | `snapshot` | snapshots, and handles that read them |
+//! | `source` | the trait of what values are read from: a file or a snapshot |
 //! | `copy` | a copy of a file that is in use |
 //!
 //! May import `recovery`, `engine`, `config` and below.
@@ -24,6 +25,7 @@ pub mod optional;
 mod record;
 pub mod slot;
 pub mod snapshot;
+pub mod source;
 pub mod transaction;
 pub mod value;
 pub mod verify;

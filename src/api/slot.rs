@@ -2,9 +2,11 @@
 //!
 //! Owns: [`Slot`], and the traits of the values that it can calculate with.
 //!
-//! May import: `value`, the handle and the errors.
+//! May import: `source`, `value`, the handle, the snapshot and the errors.
 
 use crate::api::file::AtomicMappedFile;
+use crate::api::snapshot::Snapshot;
+use crate::api::source::Source;
 use crate::api::value::Record;
 use crate::error::Result;
 use std::borrow::Borrow;
@@ -19,15 +21,35 @@ impl AtomicMappedFile {
     /// # Errors
     /// [`Error::PastEnd`](crate::Error::PastEnd) if the value does not lie within the file.
     pub fn slot<T: Record>(&self, offset: u64) -> Result<Slot<T, &AtomicMappedFile>> {
-        self.engine().check_range(offset, size_of::<T>() as u64)?;
-        Ok(Slot { file: self, offset, value: PhantomData })
+        Slot::new(self, offset)
+    }
+}
+
+impl Snapshot {
+    /// Returns a handle to the value at byte `offset`. It borrows the snapshot.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("x"), 4096)?;
+    /// f.slot::<u32>(8)?.store(&7)?;
+    /// f.snapshot("seven")?;
+    /// f.slot::<u32>(8)?.store(&8)?;
+    /// assert_eq!(f.open_snapshot("seven")?.slot::<u32>(8)?.load()?, 7);
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::PastEnd`](crate::Error::PastEnd) if the value does not lie within the snapshot.
+    pub fn slot<T: Record>(&self, offset: u64) -> Result<Slot<T, &Snapshot>> {
+        Slot::new(self, offset)
     }
 }
 
 /// A handle to one value of a file. Every method is one atomic operation.
 ///
 /// `Slot<T>` holds the file, so a struct can keep it. `Slot<T, &AtomicMappedFile>` borrows the
-/// file and is `Copy`: [`AtomicMappedFile::slot`] returns it.
+/// file and is `Copy`: [`AtomicMappedFile::slot`] returns it. `Slot<T, &Snapshot>` reads a
+/// snapshot, and has no method that writes: [`Snapshot::slot`] returns it.
 ///
 /// A `Slot<T>` is a further handle to the open file, as [`AtomicMappedFile::try_clone`] returns.
 /// The file closes with its last handle. So [`AtomicMappedFile::close`] of another handle sets the
@@ -56,11 +78,10 @@ pub struct Slot<T, F = AtomicMappedFile> {
     pub(super) value: PhantomData<fn() -> T>,
 }
 
-impl<T: Record, F: Borrow<AtomicMappedFile>> Slot<T, F> {
-    /// Returns the file.
-    #[inline]
-    pub fn file(&self) -> &AtomicMappedFile {
-        self.file.borrow()
+impl<T: Record, F: Source> Slot<T, F> {
+    fn new(file: F, offset: u64) -> Result<Self> {
+        file.check_range(offset, size_of::<T>() as u64)?;
+        Ok(Slot { file, offset, value: PhantomData })
     }
 
     /// Returns the value's offset in the file, in bytes.
@@ -71,10 +92,18 @@ impl<T: Record, F: Borrow<AtomicMappedFile>> Slot<T, F> {
     /// Returns the value.
     ///
     /// # Errors
-    /// Those of [`AtomicMappedFile::load`].
+    /// Those of [`Source::load`].
     #[inline]
     pub fn load(&self) -> Result<T> {
-        self.file().load(self.offset)
+        self.file.load(self.offset)
+    }
+}
+
+impl<T: Record, F: Borrow<AtomicMappedFile>> Slot<T, F> {
+    /// Returns the file.
+    #[inline]
+    pub fn file(&self) -> &AtomicMappedFile {
+        self.file.borrow()
     }
 
     /// Replaces the value.

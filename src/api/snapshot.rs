@@ -1,15 +1,17 @@
 //! Snapshots: sealing, listing, reading and dropping them, and going back.
 //!
-//! A thin layer over the engine's snapshots. May import `file`, `value`, the engine, the format and
-//! the errors.
+//! A thin layer over the engine's snapshots. May import `file`, `value`, `view`, the engine, the
+//! format and the errors.
 
 use crate::api::file::AtomicMappedFile;
 use crate::api::value::{Readable, load};
+use crate::api::view::View;
 use crate::config::snapshots::Retention;
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::snapshots::table::{Entry, Flags};
 use crate::pair::epochs::Sealed;
+use std::ops::Range;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The facts about a snapshot: [`AtomicMappedFile::snapshots`].
@@ -168,6 +170,14 @@ impl AtomicMappedFile {
 }
 
 /// A snapshot that is open for reading: [`AtomicMappedFile::open_snapshot`].
+///
+/// It has the reading half of the file's interface: [`read_at`](Self::read_at),
+/// [`load`](Self::load), [`slot`](Self::slot), [`array`](Self::array) and [`view`](Self::view).
+/// All calls of all its handles return bytes of the sealed state, however the file is written to,
+/// deployed, or made longer or shorter meanwhile. [`Source`](crate::Source) is code's way to read
+/// a file or a snapshot.
+///
+/// Its methods take `&self` and may be called from any number of threads.
 pub struct Snapshot {
     file: AtomicMappedFile,
     of: Sealed,
@@ -228,6 +238,47 @@ impl Snapshot {
     /// the bytes are no valid value of `T`.
     pub fn load<T: Readable>(&self, offset: u64) -> Result<T> {
         load(&self.file, offset, |bytes| self.read_at(bytes, offset))
+    }
+
+    /// Returns a view of `range`, in bytes: a copy of them, made by this call.
+    ///
+    /// The bytes of a snapshot lie in several places, which only a wait of the writers could hold
+    /// together. So the view owns its bytes, and [`as_copy`](View::as_copy) always returns them.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("x"), 1 << 20)?;
+    /// f.write_at(b"over two pages", 4090)?;
+    /// f.snapshot("before")?;
+    /// f.write_at(b"over", 4090)?;
+    /// f.set_len(100)?;
+    /// let before = f.open_snapshot("before")?;
+    /// let view = before.view(4090..4104)?;
+    /// assert_eq!(view.as_copy(), Some(&b"over two pages"[..]));
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`read_at`](Self::read_at). [`Error::Reversed`] if the range ends before it begins.
+    /// [`Error::Io`] if there is no memory for the bytes.
+    ///
+    /// [`Error::Reversed`]: crate::Error::Reversed
+    /// [`Error::Io`]: crate::Error::Io
+    pub fn view(&self, range: Range<u64>) -> Result<View<'_>> {
+        let Range { start, end } = range;
+        let reversed = || Error::Reversed { path: self.engine().path(), start, end };
+        let len = end.checked_sub(start).ok_or_else(reversed)?;
+        let range = self.check_range(start, len)?;
+        View::copied(&self.file, range, |copy| self.read_at(copy, start))
+    }
+
+    /// Returns the range of `len` bytes at `offset`, if it lies within the snapshot.
+    pub(crate) fn check_range(&self, offset: u64, len: u64) -> Result<Range<u64>> {
+        self.engine().check_range_of(self.of, offset, len)
+    }
+
+    pub(crate) fn file(&self) -> &AtomicMappedFile {
+        &self.file
     }
 
     fn engine(&self) -> &Engine {

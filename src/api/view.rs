@@ -1,4 +1,6 @@
 //! Views: ranges that are read without copying.
+//!
+//! May import: the handle, `value` and the errors.
 
 use crate::api::file::AtomicMappedFile;
 use crate::api::value::Readable;
@@ -15,7 +17,9 @@ use std::ops::Range;
 /// - an older view pins it with older bytes;
 /// - a full file system leaves a hole in it;
 /// - always on [`Medium::PageCache`](crate::Medium::PageCache), and with
-///   [`Durability::AtomicSync`](crate::Durability::AtomicSync).
+///   [`Durability::AtomicSync`](crate::Durability::AtomicSync);
+/// - always of a snapshot ([`Snapshot::view`](crate::Snapshot::view)), since its bytes lie in
+///   several places.
 ///
 /// [`is_mapped`](Self::is_mapped) tells which of the two it is.
 pub struct View<'a> {
@@ -51,11 +55,21 @@ impl<'a> View<'a> {
         if !range.is_empty() && engine.pin(range.clone())? {
             return Ok(View { file, range, bytes: Bytes::Mapped });
         }
+        let start = range.start;
+        Self::copied(file, range, |copy| engine.read(copy, start))
+    }
+
+    /// Makes a view that holds a copy, which `read` fills. `range` has been checked.
+    pub(crate) fn copied(
+        file: &'a AtomicMappedFile,
+        range: Range<u64>,
+        read: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<Self> {
         let len = range.end - range.start;
         let mut copy = Vec::new();
-        engine.reserve(&mut copy, len)?;
+        file.engine().reserve(&mut copy, len)?;
         copy.resize(len as usize, 0);
-        engine.read(&mut copy, range.start)?;
+        read(&mut copy)?;
         Ok(View { file, range, bytes: Bytes::Copied(copy) })
     }
 

@@ -16,22 +16,20 @@ use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
 use crate::pair::snapshots::Store;
 use crate::units::{PAGE, PageIndex, SLICE};
+use std::ops::Range;
 
 impl Engine {
     /// Fills `to` with the bytes that the snapshot has from `offset` on. A handle reads the
     /// snapshot, so it is not dropped meanwhile.
     pub fn read_snapshot(&self, of: Sealed, to: &mut [u8], offset: u64) -> Result<()> {
         self.check_usable()?;
-        let len = to.len() as u64;
-        let end = offset.checked_add(len).filter(|end| *end <= of.len);
-        let past = || Error::PastEnd { path: self.path(), offset, len, file_len: of.len };
-        let end = end.ok_or_else(past)?;
+        let range = self.check_range_of(of, offset, to.len() as u64)?;
         // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
         let lane = self.lane_fenced();
         // The length stays, and what lies past it reads as zeroes.
         let _no_resizing = self.resizing.read();
         let mut bytes = [0; PAGE];
-        for span in span::pages(offset..end) {
+        for span in span::pages(range) {
             let start = (span.offset() - offset) as usize;
             let to = &mut to[start..start + span.len()];
             match <&mut [u8; PAGE]>::try_from(&mut *to) {
@@ -43,6 +41,13 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Returns the range of `len` bytes at `offset`, if it lies within the snapshot.
+    pub fn check_range_of(&self, of: Sealed, offset: u64, len: u64) -> Result<Range<u64>> {
+        let end = offset.checked_add(len).filter(|end| *end <= of.len);
+        let past = || Error::PastEnd { path: self.path(), offset, len, file_len: of.len };
+        Ok(offset..end.ok_or_else(past)?)
     }
 
     /// Fills `wanted` slices of `bytes` with those that the snapshot has of the page.

@@ -3,6 +3,7 @@
 
 use crate::common::{Ground, assert_same, media_in_memory, read_all};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Retention};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -226,5 +227,47 @@ fn many_versions_of_a_short_file_fit() {
     for n in 0..300_u64 {
         file.snapshot(&n.to_string()).expect("seal");
         file.write_at(&vec![n as u8; len as usize], 0).unwrap_or_else(|e| panic!("{n}: {e}"));
+    }
+}
+
+/// Values, arrays and views of a snapshot have its length, whatever the file's length is.
+#[test]
+fn handles_to_values_of_a_snapshot_end_where_it_ends() {
+    for ground in media_in_memory() {
+        let scratch = ground.scratch();
+        let file = ground.options().create(true).len(8192).open(scratch.file("x")).expect("open");
+        file.write_at(&[2; 100], 8092).expect("write");
+        file.snapshot("a").expect("seal");
+        let long = file.open_snapshot("a").expect("open a snapshot");
+        file.set_len(100).expect("shrink");
+        file.snapshot("b").expect("seal");
+        let short = file.open_snapshot("b").expect("open a snapshot");
+        file.set_len(1 << 20).expect("grow");
+
+        let all = long.array::<u8>(8000, 192).expect("an array");
+        let sum: u64 = all.iter().map(|value| u64::from(value.expect("read"))).sum();
+        assert_eq!(sum, 200);
+        let tail = all.slice(190..192).expect("a part");
+        assert_eq!(tail.slot(1).expect("a slot").load().expect("load"), 2);
+        for error in [
+            short.slot::<u64>(93).expect_err("past the end"),
+            short.array::<u32>(0, 26).expect_err("past the end"),
+            short.view(90..101).expect_err("past the end"),
+            short.load::<u64>(u64::MAX).expect_err("past the end"),
+        ] {
+            let is_right = matches!(&error, Error::PastEnd { file_len: 100, .. });
+            assert!(is_right, "{error:?}");
+        }
+        short.slot::<u64>(92).expect("the last bytes").load().expect("load");
+        assert!(short.view(100..100).expect("no byte").is_empty());
+        let reversed = Range { start: 9, end: 8 };
+        let error = short.view(reversed).expect_err("a range that ends before it begins");
+        assert!(matches!(error, Error::Reversed { start: 9, end: 8, .. }), "{error:?}");
+        let error = short.array::<u64>(8, u64::MAX / 8).expect_err("too many");
+        assert!(matches!(error, Error::Overflow { .. }), "{error:?}");
+        let error = long.array::<bool>(8092, 3).expect("an array").get(1).expect_err("a 2");
+        assert!(matches!(error, Error::InvalidValue { offset: 8093, .. }), "{error:?}");
+        let error = long.array::<u8>(0, 3).expect("an array").get(3).expect_err("no value 3");
+        assert!(matches!(error, Error::OutOfBounds { found: 4, expected: 3, .. }), "{error:?}");
     }
 }

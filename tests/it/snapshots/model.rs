@@ -1,13 +1,14 @@
 //! Tests a file with snapshots against plain vectors, with random operations.
 //!
-//! After each operation some bytes of one snapshot are compared. At the end, and after each
-//! reopening, all bytes of all snapshots are.
+//! After each operation some bytes of one snapshot are compared, by each call that reads. At the
+//! end, and after each reopening, all bytes of all snapshots are.
 
 use crate::common::{Ground, Rng, assert_same, media, read_all};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Error, Medium, Options};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Error, Medium, Options, Snapshot};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 const PAGE: u64 = 4096;
 const REGION: u64 = 262_144;
@@ -109,9 +110,31 @@ fn check_some(file: &AtomicMappedFile, model: &Model, rng: &mut Rng) {
     assert_eq!(found.len(), bytes.len() as u64, "{name}");
     let at = rng.below(bytes.len() as u64 + 1) as usize;
     let end = (at + rng.below(20_000) as usize).min(bytes.len());
-    let mut read = vec![0xee; end - at];
-    found.read_at(&mut read, at as u64).expect("read");
-    assert_same(&read, &bytes[at..end], &format!("{name} from {at} on"));
+    check_part(&found, bytes, at..end);
+}
+
+/// Compares a part of a snapshot, by each call that reads.
+fn check_part(found: &Snapshot, bytes: &[u8], range: Range<usize>) {
+    let (at, expected) = (range.start as u64, &bytes[range.clone()]);
+    let what = format!("{} from {at} on", found.name());
+    let mut read = vec![0xee; expected.len()];
+    found.read_at(&mut read, at).expect("read");
+    assert_same(&read, expected, &what);
+    let view = found.view(at..range.end as u64).expect("view");
+    assert_same(view.as_copy().expect("a copy"), expected, &format!("{what}, a view"));
+    let (values, _rest) = expected.as_chunks::<6>();
+    let array = found.array::<[u8; 6]>(at, values.len() as u64).expect("an array");
+    assert!(array.to_vec().expect("read") == values, "{what}, an array");
+    assert!(array.iter().map(|value| value.expect("read")).eq(values.iter().copied()), "{what}");
+    if let Some(last) = values.len().checked_sub(1) {
+        assert_eq!(array.get(last as u64).expect("read"), values[last], "{what}");
+        let of_last = at + 6 * last as u64;
+        assert_eq!(found.load::<[u8; 6]>(of_last).expect("load"), values[last], "{what}");
+        let slot = found.slot::<[u8; 6]>(of_last).expect("a slot");
+        assert_eq!(slot.load().expect("load"), values[last], "{what}");
+        let in_view = view.load::<[u8; 6]>(6 * last as u64).expect("load");
+        assert_eq!(in_view, values[last], "{what}");
+    }
 }
 
 pub fn check_all(file: &AtomicMappedFile, model: &Model) {
@@ -120,8 +143,9 @@ pub fn check_all(file: &AtomicMappedFile, model: &Model) {
     expected.sort_by_key(|name| listed.iter().position(|listed| listed == *name));
     assert_eq!(listed.iter().collect::<Vec<_>>(), expected);
     for (name, bytes) in &model.sealed {
-        let found = file.open_snapshot(name).expect("a snapshot").read_vec().expect("read");
-        assert_same(&found, bytes, name);
+        let found = file.open_snapshot(name).expect("a snapshot");
+        assert_same(&found.read_vec().expect("read"), bytes, name);
+        check_part(&found, bytes, bytes.len().saturating_sub(9000)..bytes.len());
     }
     assert_same(&read_all(file), &model.present, "the present");
 }

@@ -86,9 +86,23 @@ fn test_on(ground: &Ground, durability: Durability, rounds: u64) {
             let snapshot = file.open_snapshot(&name).expect("open a snapshot");
             let read = |to: &mut [u8], at: u64| snapshot.read_at(to, at).expect("read");
             let first = check(read, &name);
-            for _ in 0..20 {
+            let whole = snapshot.view(0..snapshot.len()).expect("view");
+            for _ in 0..10 {
                 assert_eq!(check(read, &name), first, "the snapshot changes");
+                let by_view = |to: &mut [u8], at: u64| {
+                    let range = at..at + to.len() as u64;
+                    let view = snapshot.view(range).expect("view");
+                    to.copy_from_slice(view.as_copy().expect("a copy"));
+                };
+                assert_eq!(check(by_view, &name), first, "a view differs");
+                let by_array = |to: &mut [u8], at: u64| {
+                    let array = snapshot.array::<u8>(at, to.len() as u64).expect("an array");
+                    array.get_many(0, to).expect("read");
+                };
+                assert_eq!(check(by_array, &name), first, "an array differs");
             }
+            let by_whole = |to: &mut [u8], at: u64| whole.read_at(to, at).expect("read");
+            assert_eq!(check(by_whole, &name), first, "the view changes");
             if let Some(oldest) = round.checked_sub(3) {
                 let oldest = oldest.to_string();
                 let snapshot = file.open_snapshot(&oldest).expect("open a snapshot");
