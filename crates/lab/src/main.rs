@@ -45,8 +45,10 @@ const PARTS: &[(&str, &str, Run)] = &[
 ];
 
 /// Pieces of a part, to look for one planted bug. `all` does not run them.
-const NARROW: &[(&str, &str, Run)] =
-    &[("disk", "the sequences of images behind a page cache", lab::images::run_on_disk)];
+const NARROW: &[(&str, &str, Run)] = &[
+    ("disk", "the sequences of images behind a page cache", lab::images::run_on_disk),
+    ("snapshots", "the sequences of images with snapshots", lab::images::run_with_snapshots),
+];
 
 const HELP: &str = "\
 usage: lab <part>|all [--quick] [--seed N] [--seconds N] [--tenth K]

@@ -33,3 +33,8 @@ fn failing_calls_of_all_or_nothing_and_of_every_write_lose_nothing() {
 fn failing_calls_of_documents_leave_the_old_one_or_the_new_one() {
     assert_clean("documents");
 }
+
+#[test]
+fn failing_calls_of_snapshots_leave_all_of_them() {
+    assert_clean("snapshots: the first");
+}

@@ -256,6 +256,8 @@ pub struct Pair {
     pub reflection: Option<Contents>,
     /// The journal, if there is one.
     pub journal: Option<Contents>,
+    /// The store of snapshots, if there is one.
+    pub store: Option<Contents>,
     /// `true` if the home file has the mark.
     pub marked: bool,
     /// `true` if the mark says that a spatial close was about to remove the companions.
@@ -274,10 +276,11 @@ impl Pair {
         let reflection = place.reflection().filter(|path| path.exists());
         let journal = reflection.as_deref().map(journal_of).filter(|path| path.exists());
         let read = |path: Option<PathBuf>| path.map(|path| Contents::read(&path)).transpose();
-        let (reflection, journal) = (read(reflection)?, read(journal)?);
+        let store = reflection.as_deref().map(store_of).filter(|path| path.exists());
+        let (reflection, journal, store) = (read(reflection)?, read(journal)?, read(store)?);
         let mark = File::open(place.home()).ok().and_then(|file| mark_of(&file));
         let is_closing = mark.as_ref().is_some_and(|mark| mark[FLAGS] & CLOSING != 0);
-        Ok(Pair { home, reflection, journal, marked: mark.is_some(), is_closing })
+        Ok(Pair { home, reflection, journal, store, marked: mark.is_some(), is_closing })
     }
 
     /// Returns the intact superblocks and their offsets.
@@ -323,10 +326,11 @@ impl Pair {
         }
         let path = place.reflection().expect("the home file is there");
         reflection.write(&path)?;
-        match &self.journal {
-            Some(journal) => journal.write(&journal_of(&path)).map(drop),
-            None => Ok(()),
+        for (contents, path) in [(&self.journal, journal_of(&path)), (&self.store, store_of(&path))]
+        {
+            contents.as_ref().map(|contents| contents.write(&path)).transpose()?;
         }
+        Ok(())
     }
 }
 
@@ -339,6 +343,11 @@ fn born(stat: &fs::Metadata) -> Option<Moment> {
 /// Returns the path of the journal of a reflection file.
 fn journal_of(reflection: &Path) -> PathBuf {
     reflection.with_added_extension("journal")
+}
+
+/// Returns the path of the store of snapshots of a reflection file.
+fn store_of(reflection: &Path) -> PathBuf {
+    reflection.with_added_extension("snapshots")
 }
 
 /// Returns the value of the mark.

@@ -29,7 +29,8 @@
 //!
 //! A call may return `Ok` and still poison the handle. This happens if the durable point or the
 //! checkpoint runs in the background, or if the call is a shrink. After any other failed system
-//! call, the same call of the crate succeeds once the failure is over.
+//! call, the same call of the crate succeeds once the failure is over. One exception is a seal that
+//! could not remove the store that it had begun: the file must be opened again.
 //!
 //! **Durable points.** Consider a copy of the files that is opened under another boot id. It holds
 //! exactly the last durable point. If a call failed while it made the next durable point, the copy
@@ -82,9 +83,11 @@ pub fn role_of(path: &Path, place: &Place) -> Role {
     let is_ours = path.parent().is_some_and(|dir| role_of_folder(dir, place));
     match path.file_name().map(|name| name.to_string_lossy()) {
         Some(name) if is_ours && name == HOME => Role::Home,
-        Some(name) if is_ours && name.starts_with(REFLECTION_PREFIX) => {
-            if name.ends_with(".journal") { Role::Journal } else { Role::Reflection }
-        }
+        Some(name) if is_ours && name.starts_with(REFLECTION_PREFIX) => match () {
+            () if name.contains(".journal") => Role::Journal,
+            () if name.contains(".snapshots") => Role::Snapshots,
+            () => Role::Reflection,
+        },
         Some(_) if is_ours && path.exists() => Role::Neighbour,
         _ => Role::Other,
     }
@@ -261,6 +264,7 @@ pub fn poisons(op: &Op, medium: Medium, failed: &[&str], code: i32, lacking: &[&
 pub fn makes_a_point(op: &Op, durability: Durability, shrinks: bool) -> bool {
     match op {
         Op::Sync | Op::SyncAndCheckpoint | Op::WriteAndWait(..) | Op::Deploy(_) => true,
+        Op::Seal(_) | Op::RollBack(..) => true,
         Op::Close(_) | Op::Drop => true,
         Op::SetLen(_) | Op::Replace(_) if shrinks => true,
         Op::Write(..) | Op::Tx(_) | Op::Update(..) | Op::View(_, Some(_)) => {
@@ -268,6 +272,8 @@ pub fn makes_a_point(op: &Op, durability: Durability, shrinks: bool) -> bool {
         }
         Op::SetLen(_) | Op::Replace(_) => durability == Durability::EveryWrite,
         Op::Open(_) | Op::Read(..) | Op::View(_, None) | Op::TryClone => false,
+        // The bytes of the last point stay.
+        Op::DropSnapshot(_) => false,
     }
 }
 
@@ -336,7 +342,21 @@ pub fn may_be_absorbed(
             [call::SYNC_DATA, call::WRITE_DURABLY].contains(&failed) || lacks_space
         }
         Op::Open(_) | Op::Sync | Op::TryClone => false,
+        // A store gets a shorter mapping if the system refuses a long one.
+        Op::Seal(_) => lacks_space || failed == call::MAP,
+        // The snapshot is dropped. Its space is given back after a later drop.
+        Op::DropSnapshot(_) => true,
+        Op::RollBack(..) => lacks_space || failed == call::PUNCH || is_of_truncation,
     }
+}
+
+/// Returns `true` if a seal finds the store that an earlier one has begun and could not remove. The
+/// next opening removes it.
+pub fn is_of_unfinished_store(op: &Op, error: &Error) -> bool {
+    let Error::Io { path, source, .. } = error else { return false };
+    matches!(op, Op::Seal(_))
+        && path.to_string_lossy().ends_with(".snapshots.new")
+        && source.kind() == io::ErrorKind::AlreadyExists
 }
 
 /// Returns `true` if the call may report missing space. A view never does, because it becomes a

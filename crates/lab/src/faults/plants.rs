@@ -50,11 +50,15 @@ pub enum Plant {
     LosesTheJournal,
     /// A failed write poisons the handle.
     PoisonsTooMuch,
+    /// A failed seal has sealed.
+    SealsAnyway,
+    /// A failed write has dropped a snapshot.
+    DropsASnapshot,
 }
 
 impl Plant {
     /// All planted faults.
-    pub const ALL: [Plant; 18] = [
+    pub const ALL: [Plant; 20] = [
         Plant::SwallowsError,
         Plant::SwallowsSync,
         Plant::WritesAPart,
@@ -73,6 +77,8 @@ impl Plant {
         Plant::ForgetsTheBackground,
         Plant::LosesTheJournal,
         Plant::PoisonsTooMuch,
+        Plant::SealsAnyway,
+        Plant::DropsASnapshot,
     ];
 
     /// Returns the name of the scenario that reaches the fault.
@@ -84,6 +90,8 @@ impl Plant {
             Plant::ForgetsToPoison => "sync",
             Plant::ForgetsTheBackground => "points: checkpoint in the background",
             Plant::LosesTheJournal => "points: by journal",
+            Plant::SealsAnyway => "snapshots: the first",
+            Plant::DropsASnapshot => "snapshots: beside writes",
             _ => "first writes of a session",
         }
     }
@@ -122,6 +130,18 @@ impl Plant {
             Plant::TakesBackAnother if is_write => {
                 bench.recorder.heal();
                 bench.file.as_ref().expect("it is open").write_at(&[0], 150).expect("write");
+            }
+            Plant::SealsAnyway => {
+                if let Op::Seal(name) = op {
+                    bench.recorder.heal();
+                    let file = bench.file.as_ref().expect("it is open");
+                    let _may_be_poisoned = file.snapshot(name);
+                }
+            }
+            Plant::DropsASnapshot if is_write => {
+                bench.recorder.heal();
+                let file = bench.file.as_ref().expect("it is open");
+                let _may_be_poisoned = file.drop_snapshot("a");
             }
             Plant::LeavesAFile if matches!(op, Op::Open(_)) => {
                 fs::write(bench.place.folder.join(".atomic-mmap.77.new"), b"left").expect("write");

@@ -1,5 +1,6 @@
-//! A plain model of the expected content of the file.
+//! A plain model of the expected content of the file, and of its snapshots.
 
+use atomic_mmap::{AtomicMappedFile, Result, Source};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,6 +13,8 @@ pub struct Content {
     /// Length in bytes.
     pub len: u64,
     pages: BTreeMap<u64, Arc<[u8; PAGE as usize]>>,
+    /// The snapshots, by their names. None of them has snapshots of its own.
+    pub sealed: BTreeMap<String, Arc<Content>>,
 }
 
 /// The change that an operation makes.
@@ -25,12 +28,18 @@ pub enum Effect {
     Len(u64),
     /// The length, and then bytes at several offsets.
     LenAndBytes(u64, Vec<(u64, Vec<u8>)>),
+    /// A snapshot of this name.
+    Seal(String),
+    /// The snapshot of this name is gone.
+    Drop(String),
+    /// The bytes and the length of a snapshot. The present is sealed under the second name first.
+    RollBack(String, Option<String>),
 }
 
 impl Content {
     /// Returns zeroes.
     pub fn new(len: u64) -> Content {
-        Content { len, pages: BTreeMap::new() }
+        Content { len, pages: BTreeMap::new(), sealed: BTreeMap::new() }
     }
 
     fn put(&mut self, at: u64, bytes: &[u8]) {
@@ -55,6 +64,11 @@ impl Content {
         self.len = len;
     }
 
+    fn seal(&mut self, name: &str) {
+        let present = Content { sealed: BTreeMap::new(), ..self.clone() };
+        self.sealed.insert(name.to_owned(), Arc::new(present));
+    }
+
     /// Returns the content after the operation.
     pub fn after(&self, effect: &Effect) -> Content {
         let mut next = self.clone();
@@ -65,6 +79,15 @@ impl Content {
             Effect::LenAndBytes(len, parts) => {
                 next.set_len(*len);
                 parts.iter().for_each(|(at, bytes)| next.put(*at, bytes));
+            }
+            Effect::Seal(name) => next.seal(name),
+            Effect::Drop(name) => {
+                next.sealed.remove(name);
+            }
+            Effect::RollBack(name, undo) => {
+                undo.iter().for_each(|undo| next.seal(undo));
+                let back = next.sealed[name].clone();
+                (next.len, next.pages) = (back.len, back.pages.clone());
             }
         }
         next
@@ -88,24 +111,74 @@ impl Content {
     }
 }
 
-/// The bytes that were found in the ranges under test.
+/// The bytes that were found in the ranges under test, of the file and of its snapshots.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Found {
     /// Length of the file.
     pub len: u64,
     /// The bytes of each range.
     pub parts: Vec<Vec<u8>>,
+    /// The snapshots, by their names.
+    pub sealed: BTreeMap<String, Found>,
 }
 
 impl Found {
+    /// Returns the state of an open file.
+    pub fn of(file: &AtomicMappedFile, ranges: &[Range<u64>]) -> Result<Found> {
+        // A read loads only the words of valid slots, so only they get values.
+        let mut found = Found::read(file, file.len(), ranges)?;
+        found.sealed = Found::sealed(file, ranges)?;
+        Ok(found)
+    }
+
+    /// Returns the snapshots of an open file.
+    pub fn sealed(
+        file: &AtomicMappedFile,
+        ranges: &[Range<u64>],
+    ) -> Result<BTreeMap<String, Found>> {
+        let read = |name: String| {
+            let snapshot = file.open_snapshot(&name)?;
+            Ok((name, Found::read(&snapshot, snapshot.len(), ranges)?))
+        };
+        file.snapshots().into_iter().map(|info| read(info.name)).collect()
+    }
+
+    fn read(from: &impl Source, len: u64, ranges: &[Range<u64>]) -> Result<Found> {
+        let mut parts = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let end = range.end.min(len);
+            let mut bytes = vec![0; end.saturating_sub(range.start) as usize];
+            if !bytes.is_empty() {
+                from.read_at(&mut bytes, range.start)?;
+            }
+            parts.push(bytes);
+        }
+        Ok(Found { len, parts, sealed: BTreeMap::new() })
+    }
+
     /// Returns `true` if the bytes equal those of `content`.
     pub fn is(&self, content: &Content, ranges: &[Range<u64>]) -> bool {
         self.len == content.len
             && self.parts.iter().zip(ranges).all(|(part, range)| *part == content.range(range))
+            && self.sealed.len() == content.sealed.len()
+            && self.sealed.iter().zip(&content.sealed).all(
+                |((name, found), (expected, content))| {
+                    name == expected && found.is(content, ranges)
+                },
+            )
     }
 
     /// Describes the difference.
     pub fn difference(&self, content: &Content, ranges: &[Range<u64>]) -> String {
+        let (is, should) = (self.sealed.keys(), content.sealed.keys());
+        if !is.clone().eq(should.clone()) {
+            return format!("snapshots {is:?} instead of {should:?}");
+        }
+        for ((name, found), content) in self.sealed.iter().zip(content.sealed.values()) {
+            if !found.is(content, ranges) {
+                return format!("snapshot {name}: {}", found.difference(content, ranges));
+            }
+        }
         if self.len != content.len {
             return format!("length {} instead of {}", self.len, content.len);
         }

@@ -12,7 +12,7 @@ use super::kinds::{self, HOME, Moment};
 use crate::machine::Simulation;
 use crate::machine::trail::Trail;
 use crate::machine::world::{Loss, World};
-use atomic_mmap::CloseMode;
+use atomic_mmap::{AtomicMappedFile, CloseMode};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -231,23 +231,15 @@ fn recovered(
 ) -> Result<Found, String> {
     let act = || -> Result<Found, String> {
         let file = kinds::open(machine).map_err(|e| format!("does not open: {e}"))?;
-        let mut found = Found { len: file.len(), parts: Vec::with_capacity(ranges.len()) };
-        let mut result = Ok(());
-        for range in ranges {
-            let end = range.end.min(found.len);
-            let mut bytes = vec![0; end.saturating_sub(range.start) as usize];
-            // A read loads only the words of valid slots, so only they get values.
-            if !bytes.is_empty() {
-                result = result.and_then(|()| file.read_at(&mut bytes, range.start));
+        let found = match Found::of(&file, ranges) {
+            Ok(found) => found,
+            Err(e) => {
+                machine.kill();
+                return Err(format!("cannot be read: {e}"));
             }
-            found.parts.push(bytes);
-        }
-        if let Err(e) = result {
-            machine.kill();
-            return Err(format!("cannot be read: {e}"));
-        }
+        };
         if goes_on(&found).is_some() {
-            go_on(machine, file)?;
+            go_on(machine, file, &found, ranges)?;
         } else {
             // The process crashes, so nothing is closed.
             machine.kill();
@@ -266,7 +258,12 @@ fn recovered(
 }
 
 /// Runs more operations on a recovered file, and closes it.
-fn go_on(machine: &Arc<Simulation>, file: atomic_mmap::AtomicMappedFile) -> Result<(), String> {
+fn go_on(
+    machine: &Arc<Simulation>,
+    file: AtomicMappedFile,
+    found: &Found,
+    ranges: &[Range<u64>],
+) -> Result<(), String> {
     let text = |e: atomic_mmap::Error| format!("after recovery: {e}");
     let mut expected = vec![0; file.len() as usize];
     file.read_at(&mut expected, 0).map_err(text)?;
@@ -280,9 +277,36 @@ fn go_on(machine: &Arc<Simulation>, file: atomic_mmap::AtomicMappedFile) -> Resu
     put(63 * 4096 + 66, b"goes on")?;
     put(63 * 4096 + 30, &[7; 500])?;
     put(62 * 4096, &[8; 8192])?;
+    let file = match found.sealed.is_empty() {
+        true => file,
+        false => drop_snapshots(machine, file, found, ranges)?,
+    };
     file.close(CloseMode::Spatial).map_err(text)?;
     if machine.world().len_of(Path::new(HOME)) != Some(expected.len() as u64) {
         return Err("the home file's length is wrong after a spatial close".into());
     }
     kinds::is_plain(machine, &expected)
+}
+
+/// Compares the snapshots of a file that was written to, and again after a spatial close. Then
+/// drops all of them.
+fn drop_snapshots(
+    machine: &Arc<Simulation>,
+    file: AtomicMappedFile,
+    found: &Found,
+    ranges: &[Range<u64>],
+) -> Result<AtomicMappedFile, String> {
+    let text = |e: atomic_mmap::Error| format!("snapshots after recovery: {e}");
+    let check = |file: &AtomicMappedFile, when: &str| {
+        let is_same = Found::sealed(file, ranges).map_err(text)? == found.sealed;
+        if is_same { Ok(()) } else { Err(format!("a snapshot has changed {when}")) }
+    };
+    check(&file, "by a write after recovery")?;
+    file.close(CloseMode::Spatial).map_err(text)?;
+    let file = kinds::open(machine).map_err(text)?;
+    check(&file, "by a spatial close after recovery")?;
+    for name in found.sealed.keys() {
+        file.drop_snapshot(name).map_err(text)?;
+    }
+    Ok(file)
 }

@@ -5,15 +5,14 @@
 //! states for power losses, each with the allowed contents of the file.
 
 use super::content::{Content, Effect};
+pub use super::second::Second;
 use crate::machine::Simulation;
 use crate::machine::memory::{Model, PAGE};
-use crate::machine::world::{LeftOut, World, Written, be_thread};
+use crate::machine::world::{LeftOut, World, Written};
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium, Result};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 
 /// The home file's name.
 pub const HOME: &str = "/dax/state.dat";
@@ -21,7 +20,7 @@ pub const HOME: &str = "/dax/state.dat";
 pub const LEN: u64 = 158 * PAGE + 100;
 const MAX_LEN: u64 = 2 << 20;
 /// Offset of the last page of the first region.
-const LAST: u64 = 63 * PAGE;
+pub(super) const LAST: u64 = 63 * PAGE;
 const FIRST_SPILLED: u64 = 66;
 const SPILLED: u64 = 88;
 
@@ -84,6 +83,31 @@ pub enum Kind {
     /// A process crash when the journal's header is in the page cache, a reopen, and a durable
     /// point.
     DieInHeader,
+    /// A snapshot, unless there are three. The kinds from here on are in `snapshots::KINDS`.
+    Seal,
+    /// A snapshot under a view of written slices, and writes over them: the first logs its data.
+    SealUnderView,
+    /// The oldest snapshot is dropped.
+    DropOldest,
+    /// The newest snapshot is dropped.
+    DropNewest,
+    /// The file goes back to the oldest snapshot.
+    RollBack,
+    /// The file goes back to the newest snapshot, and the present is sealed first.
+    RollBackSealed,
+}
+
+/// The effect of an operation on the last durable point, on page cache.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Point {
+    /// None.
+    Stays,
+    /// The state after the operation is a point.
+    Made,
+    /// So is the state before it, during the operation.
+    BothMade,
+    /// The point gets other snapshots, and keeps its bytes.
+    Changed,
 }
 
 /// All kinds.
@@ -148,53 +172,6 @@ pub struct Moment {
     pub after_death: Vec<Arc<Content>>,
 }
 
-/// A second thread, which runs the work that it receives, in order.
-pub struct Second {
-    work: Option<Sender<Box<dyn FnOnce() + Send>>>,
-    done: Receiver<()>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Default for Second {
-    fn default() -> Self {
-        Second::new()
-    }
-}
-
-impl Second {
-    /// Starts the thread.
-    pub fn new() -> Second {
-        let (work, get) = channel::<Box<dyn FnOnce() + Send>>();
-        let (say, done) = channel();
-        let thread = std::thread::spawn(move || {
-            be_thread(1);
-            while let Ok(work) = get.recv() {
-                // The caller notices a panic of the code under test, because no answer arrives.
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-                if say.send(()).is_err() {
-                    break;
-                }
-            }
-        });
-        Second { work: Some(work), done, thread: Some(thread) }
-    }
-
-    fn run(&self, work: impl FnOnce() + Send + 'static) {
-        let sender = self.work.as_ref().expect("a living thread");
-        sender.send(Box::new(work)).expect("a living thread");
-        self.done.recv().expect("a living thread");
-    }
-}
-
-impl Drop for Second {
-    fn drop(&mut self) {
-        self.work = None;
-        if let Some(thread) = self.thread.take() {
-            let _ended = thread.join();
-        }
-    }
-}
-
 /// Opens the file after a crash. A read then deploys nothing.
 pub fn open(machine: &Arc<Simulation>) -> Result<AtomicMappedFile> {
     open_to(machine, DeployPolicy::Manual)
@@ -226,7 +203,7 @@ pub struct Player<'a> {
     /// The content at the last durable point.
     durable: Arc<Content>,
     moments: Option<Vec<Moment>>,
-    next_id: u64,
+    pub(super) next_id: u64,
     /// The ranges of the operations so far.
     pub ranges: Vec<Range<u64>>,
 }
@@ -296,14 +273,14 @@ impl<'a> Player<'a> {
         effect: Effect,
         act: impl FnOnce(&mut Self, &Effect) -> Result<()>,
     ) -> Result<()> {
-        self.step_with(effect, false, act)
+        self.step_with(effect, Point::Stays, act)
     }
 
     /// Does one operation that may make a durable point.
-    fn step_with(
+    pub(super) fn step_with(
         &mut self,
         effect: Effect,
-        makes_point: bool,
+        point: Point,
         act: impl FnOnce(&mut Self, &Effect) -> Result<()>,
     ) -> Result<()> {
         let before = self.now.clone();
@@ -317,9 +294,12 @@ impl<'a> Player<'a> {
         self.now = after.clone();
         let is_page_cache = self.machine.world().is_page_cache();
         let old_point = self.durable.clone();
-        if makes_point {
-            self.durable = after.clone();
-        }
+        self.durable = match point {
+            Point::Stays => old_point.clone(),
+            Point::Made | Point::BothMade => after.clone(),
+            Point::Changed => Arc::new(old_point.after(&effect)),
+        };
+        let new_point = self.durable.clone();
         if let Some(moments) = &mut self.moments {
             let last = states.len().saturating_sub(1);
             for (n, world) in states.into_iter().enumerate() {
@@ -328,11 +308,15 @@ impl<'a> Player<'a> {
                     Effect::Nothing => vec![after.clone()],
                     _ => vec![before.clone(), after.clone()],
                 };
-                let (allowed, after_death) = match (is_page_cache, makes_point) {
-                    (false, _) => (now, Vec::new()),
-                    (true, false) => (vec![old_point.clone()], now),
-                    (true, true) if n == last => (vec![after.clone()], now),
-                    (true, true) => (vec![old_point.clone(), after.clone()], now),
+                let points = match point {
+                    _ if n == last => vec![new_point.clone()],
+                    Point::Stays => vec![old_point.clone()],
+                    Point::Made | Point::Changed => vec![old_point.clone(), new_point.clone()],
+                    Point::BothMade => vec![old_point.clone(), before.clone(), new_point.clone()],
+                };
+                let (allowed, after_death) = match is_page_cache {
+                    false => (now, Vec::new()),
+                    true => (points, now),
                 };
                 moments.push(Moment { world, allowed, after_death });
             }
@@ -340,11 +324,11 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    fn file(&self) -> &AtomicMappedFile {
+    pub(super) fn file(&self) -> &AtomicMappedFile {
         self.file.as_ref().expect("an open file")
     }
 
-    fn write(&mut self, at: u64, len: u64) -> Result<()> {
+    pub(super) fn write(&mut self, at: u64, len: u64) -> Result<()> {
         // After a shrink, a write must not reach past the end.
         let len = len.min(self.len().saturating_sub(at));
         if len == 0 {
@@ -394,8 +378,8 @@ impl<'a> Player<'a> {
         let id = self.next_id;
         let parts = places.iter().filter(|(at, size)| at + size <= len);
         let parts = parts.map(|(at, size)| (*at, fill(id, *size))).collect();
-        let makes_point = len < self.len();
-        self.step_with(Effect::LenAndBytes(len, parts), makes_point, |me, effect| {
+        let point = if len < self.len() { Point::Made } else { Point::Stays };
+        self.step_with(Effect::LenAndBytes(len, parts), point, |me, effect| {
             let Effect::LenAndBytes(len, parts) = effect else { return Ok(()) };
             let mut tx = me.file().begin();
             tx.set_len(*len)?;
@@ -406,7 +390,7 @@ impl<'a> Player<'a> {
 
     fn reopen(&mut self, close: Option<CloseMode>) -> Result<()> {
         // The open makes a durable point of the state that a process crash has left.
-        self.step_with(Effect::Nothing, true, |me, _| {
+        self.step_with(Effect::Nothing, Point::Made, |me, _| {
             match close {
                 Some(mode) => me.file.take().expect("an open file").close(mode)?,
                 None => me.die(),
@@ -431,7 +415,7 @@ impl<'a> Player<'a> {
     /// Crashes the process in a sync. The record counts because it is intact, but that is certain
     /// only after the next open.
     fn die_in(&mut self, what: Written) -> Result<()> {
-        self.step_with(Effect::Nothing, true, |me, _| {
+        self.step_with(Effect::Nothing, Point::Made, |me, _| {
             me.machine.world().die_in(what);
             let synced = me.file().sync();
             let has_died = synced.is_err();
@@ -507,11 +491,15 @@ impl<'a> Player<'a> {
             }
             Kind::Deploy => {
                 let range = 62 * PAGE..(65 * PAGE).min(self.len());
-                self.step_with(Effect::Nothing, true, |me, _| me.file().deploy(range).map(drop))
+                self.step_with(Effect::Nothing, Point::Made, |me, _| {
+                    me.file().deploy(range).map(drop)
+                })
             }
             Kind::Punch => {
                 let range = 0..self.len();
-                self.step_with(Effect::Nothing, true, |me, _| me.file().deploy(range).map(drop))
+                self.step_with(Effect::Nothing, Point::Made, |me, _| {
+                    me.file().deploy(range).map(drop)
+                })
             }
             Kind::Grow => {
                 let len = self.len() + PAGE + 300;
@@ -527,7 +515,7 @@ impl<'a> Player<'a> {
                 }
                 // The truncated bytes belong to the last durable point, so a shrink makes a new
                 // one.
-                self.step_with(Effect::Len(len), true, |me, _| me.file().set_len(len))
+                self.step_with(Effect::Len(len), Point::Made, |me, _| me.file().set_len(len))
             }
             Kind::GrowAndWrite => {
                 let (old, len) = (self.len(), self.len() + PAGE + 300);
@@ -555,10 +543,18 @@ impl<'a> Player<'a> {
             }
             Kind::DieInSync => self.die_in(Written::Record),
             Kind::DieInHeader => self.die_in(Written::Header),
-            Kind::Sync => self.step_with(Effect::Nothing, true, |me, _| me.file().sync().map(drop)),
+            Kind::Sync => {
+                self.step_with(Effect::Nothing, Point::Made, |me, _| me.file().sync().map(drop))
+            }
             Kind::Fast => self.reopen(Some(CloseMode::Fast)),
             Kind::Spatial => self.reopen(Some(CloseMode::Spatial)),
             Kind::Reopen => self.reopen(None),
+            Kind::Seal
+            | Kind::SealUnderView
+            | Kind::DropOldest
+            | Kind::DropNewest
+            | Kind::RollBack
+            | Kind::RollBackSealed => self.play_snapshot(kind),
         }
     }
 }

@@ -12,9 +12,12 @@
 //! | `kinds` | the kinds of operation, and their execution |
 //! | `explore` | the recovery of every image |
 //! | `planted` | planted faults of the machine |
+//! | `second` | a second thread |
+//! | `snapshots` | operations on snapshots, and sequences with them |
 //!
 //! This file chooses the sequences: all sequences of up to three operations, and random ones of
-//! fifty. The moments of a short sequence are those of its last operation, because its beginning is
+//! fifty, and sequences with snapshots. The moments of a short sequence are those of its last
+//! operation, because its beginning is
 //! a shorter sequence. So no recovery is repeated. The moments of a random sequence are those of
 //! all its operations.
 
@@ -22,6 +25,8 @@ pub mod content;
 pub mod explore;
 pub mod kinds;
 pub mod planted;
+mod second;
+pub mod snapshots;
 #[cfg(test)]
 mod tests;
 
@@ -191,6 +196,19 @@ pub fn run_on_disk(settings: &Settings, progress: &Progress) -> Outcome {
     outcome
 }
 
+/// Runs the sequences with snapshots, to look for one planted bug.
+pub fn run_with_snapshots(settings: &Settings, progress: &Progress) -> Outcome {
+    let _quiet = crate::quiet::Quiet::new();
+    let mut outcome = Outcome::of("snapshots");
+    let until = settings.seconds.map(|n| Instant::now() + Duration::from_secs(n));
+    let mut jobs = snapshots::first(0);
+    let first = jobs.len();
+    jobs.extend(snapshots::all(1).into_iter().chain(snapshots::pairs(0)));
+    settings.rng("snapshots").shuffle(&mut jobs[first..]);
+    check_all(settings, &jobs, 0, 0, until, progress).into_outcome(&mut outcome);
+    outcome
+}
+
 /// Returns the sequences, and the number of the first ones that run regardless of the time.
 fn jobs(settings: &Settings) -> (Vec<Job>, usize) {
     let mut jobs = Vec::new();
@@ -229,11 +247,13 @@ fn jobs(settings: &Settings) -> (Vec<Job>, usize) {
         jobs.extend(grown_over_what_was_cut_off(0));
         of_all(1, 1, &mut jobs);
         of_all(2, 0, &mut jobs);
+        jobs.extend(snapshots::first(0));
         needed = jobs.len();
     }
     jobs.extend(on_disk(1, 2).chain(on_disk(2, 1)).chain(on_disk(3, 0)));
     jobs.push(round_the_journal(1));
     jobs.extend(grown_over_what_was_cut_off(1));
+    jobs.extend(snapshots::all(1).into_iter().chain(snapshots::pairs(u32::from(!settings.quick))));
     of_all(1, 2, &mut jobs);
     let single = jobs.len();
     of_all(2, 2, &mut jobs);
@@ -267,6 +287,7 @@ fn long(settings: &Settings, n: usize) -> Job {
         let kinds = if n.is_multiple_of(2) {
             let kind = |rng: &mut fastrand::Rng| match rng.usize(0..3) {
                 0 => Kind::Sync,
+                1 if n.is_multiple_of(4) => snapshots::at_random(rng, &kinds::ON_PAGE_CACHE),
                 _ => kinds::ON_PAGE_CACHE[rng.usize(0..kinds::ON_PAGE_CACHE.len())],
             };
             (0..LONG).map(|_| kind(&mut rng)).collect()
@@ -279,7 +300,11 @@ fn long(settings: &Settings, n: usize) -> Job {
         let model = Model::Chunk;
         return Job { model, kinds, depth: 1, moments: Which::All, is_page_cache: true };
     }
-    let kinds = (0..LONG).map(|_| KINDS[rng.usize(0..KINDS.len())]).collect();
+    let kind = |rng: &mut fastrand::Rng| match n % 4 {
+        0 => snapshots::at_random(rng, &KINDS),
+        _ => KINDS[rng.usize(0..KINDS.len())],
+    };
+    let kinds = (0..LONG).map(|_| kind(&mut rng)).collect();
     Job { model: MODELS[n % 2], kinds, depth: 1, moments: Which::All, is_page_cache: false }
 }
 

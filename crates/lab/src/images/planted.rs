@@ -49,6 +49,10 @@ const FAULTS: &[(&str, LeftOut, &[Kind], bool)] = {
         ("words that flip records cover are not flushed", FLUSHED_WORDS, &ROUND, true),
         ("nothing is synced at a spatial close", LeftOut::Syncs, &[Flip, Spatial], false),
         ("nothing is synced when the file grows", LeftOut::Syncs, &[Grow], false),
+        ("nothing is synced when the store is made", LeftOut::Syncs, &[Seal], false),
+        ("the drain after the table of a seal", LeftOut::Drain(1), &[Seal, Seal], false),
+        ("the drain between what is kept and the word", LeftOut::Drain(1), &[Seal, Flip], false),
+        ("no drain in a rollback", LeftOut::Drains, &[Seal, Flip, RollBack], false),
     ]
 };
 

@@ -1,6 +1,7 @@
 //! The equivalence classes of undetermined bytes that recovery distinguishes.
 //!
-//! Owns: the reading of superblocks and log records with undetermined words. Recovery judges each
+//! Owns: the reading of superblocks, log records and the store of snapshots with undetermined
+//! words. Recovery judges each
 //! of them by its checksum, with a pure function of its bytes (`format`). All combinations of
 //! values with the same result of that function lead to the same recovery, so one of each class is
 //! enough. A torn record of ten words has a thousand images and one outcome. This module tries the
@@ -14,6 +15,9 @@ use super::trail::Trail;
 use atomic_mmap::testing::entry::{Found, Seed, Undo};
 use atomic_mmap::testing::flip_record::{DecodedFlip, FlipRecord};
 use atomic_mmap::testing::journal::{self, Header, JournalSeed, Record};
+use atomic_mmap::testing::snapshots::segment::{self, LONGEST_RECORD, SegmentHeader};
+use atomic_mmap::testing::snapshots::table::Table;
+use atomic_mmap::testing::snapshots::{SEGMENT, SEGMENTS, SegmentIndex, TABLE, TABLES};
 use atomic_mmap::testing::superblock::{self, Judged, SUPERBLOCK_LEN, Superblock};
 use atomic_mmap::testing::{LaneIndex, layout};
 use std::cell::RefCell;
@@ -28,6 +32,8 @@ const AT_RANDOM: usize = 64;
 /// Maximum number of distinct outcomes of spilled data, because this module does not judge its
 /// bytes.
 const SPILLED: usize = 8;
+/// Bytes behind an undetermined word of a table that may belong to the table: eight entries.
+const TABLE_READ: u64 = 1024;
 /// Number of judgements that are remembered.
 const REMEMBERED: usize = 100_000;
 
@@ -133,6 +139,60 @@ pub(super) fn tell_records_apart(memory: &mut Memory, seed: JournalSeed, trail: 
         hash(&records)
     };
     settle(memory, (start, end), 0, judge, trail);
+}
+
+/// Returns the pair's number, from the superblocks.
+pub(super) fn uuid_of(memory: &mut Memory, trail: &mut Trail) -> Option<[u8; 16]> {
+    superblock_of(memory, trail).map(|superblock| superblock.uuid)
+}
+
+/// Settles the undetermined groups of a store of snapshots in a range, with one choice for each
+/// table: it is intact, or which one it is instead. There is one for each segment as well: its
+/// records up to the first one that is not intact.
+pub(super) fn tell_store_apart(
+    memory: &mut Memory,
+    (start, end): (u64, u64),
+    uuid: &[u8; 16],
+    trail: &mut Trail,
+) {
+    for at in TABLES {
+        let place = (at, at + TABLE as u64);
+        let judge = |bytes: &[u8]| hash(&format!("{:?}", Table::decode(bytes)));
+        settle_open(memory, (start, end), place, TABLE_READ, judge, trail);
+    }
+    let nth = |at: u64| at.saturating_sub(SEGMENTS) / SEGMENT as u64;
+    for n in nth(start)..=nth(end.saturating_sub(1)) {
+        let index = SegmentIndex(n as u32);
+        let place = (index.start(), index.start() + SEGMENT as u64);
+        let judge = |bytes: &[u8]| {
+            let header = SegmentHeader::decode(uuid, index, bytes);
+            let records = header.map(|header| {
+                let all = segment::records(header.seed(uuid, index), bytes);
+                all.map(|(at, record)| (at, record.epoch, record.page.0, record.mask.0)).collect()
+            });
+            hash(&(header.map(|header| (header.opening, header.turn)), records.unwrap_or(vec![])))
+        };
+        settle_open(memory, (start, end), place, LONGEST_RECORD as u64, judge, trail);
+    }
+}
+
+/// Settles the groups of a place that is judged as a whole, if a part of the place is read. `more`
+/// bytes behind the last group may belong to what the groups begin.
+fn settle_open(
+    memory: &mut Memory,
+    (start, end): (u64, u64),
+    place: (u64, u64),
+    more: u64,
+    judge: impl FnMut(&[u8]) -> u64,
+    trail: &mut Trail,
+) {
+    if start >= place.1 || end <= place.0 {
+        return;
+    }
+    let last = memory.groups(place.0, place.1).last().map(|(line, ..)| (line + 1) * LINE);
+    if let Some(last) = last {
+        settle(memory, (place.0, (last + more).min(place.1)), 0, judge, trail);
+    }
 }
 
 /// Returns the seed of the checksums of log records, from the superblocks that were read before.

@@ -5,6 +5,7 @@
 //! every state in which it makes different ones. `mod.rs` checks that they use every system call.
 
 mod ops;
+mod snapshots;
 mod start;
 
 use atomic_mmap::testing::call;
@@ -12,7 +13,7 @@ use atomic_mmap::{
     AtomicMappedFile, CloseMode, DeployPolicy, Durability, Medium, Mismatch, OnMismatch, Options,
 };
 pub use ops::{Bench, Failure, Op, Opened, Opening, difference};
-pub use start::{Kind, Quirk, Start, bytes};
+pub use start::{Kind, Quirk, Sealed, Start, bytes, read_sealed};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -276,6 +277,7 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
         });
     }
     mismatches(medium, &mut all);
+    snapshots::add(medium, &mut all);
     if medium == Medium::PageCache {
         durable_points(&mut all);
     }

@@ -1,7 +1,7 @@
 //! The calls: their execution, and the content of the file after each of them.
 
 use super::Ground;
-use super::start::bytes;
+use super::start::{Sealed, bytes};
 use crate::faults::files::Place;
 use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::{
@@ -76,6 +76,12 @@ pub enum Op {
     WriteAndWait(u64, usize),
     /// Makes another handle, reads with it and drops it.
     TryClone,
+    /// Seals a snapshot of this name.
+    Seal(&'static str),
+    /// Drops the snapshot of this name.
+    DropSnapshot(&'static str),
+    /// Goes back to a snapshot, and seals the present under the second name first.
+    RollBack(&'static str, Option<&'static str>),
     /// Closes.
     Close(CloseMode),
     /// Drops the last handle.
@@ -131,6 +137,8 @@ pub struct Bench {
     pub held: Vec<File>,
     /// The content of the file, also before it is opened.
     pub model: Vec<u8>,
+    /// The snapshots of the file, also before it is opened.
+    pub sealed: Sealed,
     /// The states that a power loss may go back to, if the file keeps durable points.
     pub points: Vec<Vec<u8>>,
 }
@@ -165,6 +173,9 @@ impl Op {
             Op::SyncAndCheckpoint => "sync, and checkpoint in the background",
             Op::WriteAndWait(..) => "write, and sync in the background",
             Op::TryClone => "try_clone",
+            Op::Seal(_) => "snapshot",
+            Op::DropSnapshot(_) => "drop_snapshot",
+            Op::RollBack(..) => "roll_back",
             Op::Close(CloseMode::Fast) => "fast close",
             Op::Close(CloseMode::Spatial) => "spatial close",
             Op::Close(CloseMode::Unsynced) => "close without a point",
@@ -247,6 +258,9 @@ impl Op {
             Op::SetLen(len) => file.set_len(*len)?,
             Op::Replace(len) => file.replace(&Op::data(n, 0, *len))?,
             Op::Sync => file.sync().map(drop)?,
+            Op::Seal(name) => file.snapshot(name).map(drop)?,
+            Op::DropSnapshot(name) => file.drop_snapshot(name)?,
+            Op::RollBack(name, undo) => file.roll_back(name, *undo)?,
             Op::SyncAndCheckpoint => {
                 let before = file.stats().checkpoints;
                 file.sync()?;
@@ -277,8 +291,14 @@ impl Op {
         }
     }
 
-    /// Applies the call to the model of the content. `home` returns the home file's bytes.
-    pub fn apply(&self, n: usize, model: &mut Vec<u8>, home: impl FnOnce() -> Vec<u8>) {
+    /// Applies the call to the model of the content and of the snapshots. `home` returns the home
+    /// file's bytes.
+    pub fn apply(
+        &self,
+        n: usize,
+        (model, sealed): (&mut Vec<u8>, &mut Sealed),
+        home: impl FnOnce() -> Vec<u8>,
+    ) {
         let mut write = |at: u64, len: usize| {
             model[at as usize..at as usize + len].copy_from_slice(&Op::data(n, at, len));
         };
@@ -301,6 +321,13 @@ impl Op {
             Op::Read(..) | Op::View(_, None) | Op::Deploy(_) | Op::TryClone => {}
             Op::Sync | Op::SyncAndCheckpoint => {}
             Op::Close(_) | Op::Drop => {}
+            Op::Seal(name) => drop(sealed.insert((*name).to_owned(), model.clone())),
+            Op::DropSnapshot(name) => drop(sealed.remove(*name)),
+            Op::RollBack(name, undo) => {
+                let back = sealed[*name].clone();
+                let present = std::mem::replace(model, back);
+                undo.map(|undo| sealed.insert(undo.to_owned(), present));
+            }
         }
     }
 }

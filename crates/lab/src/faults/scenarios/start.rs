@@ -10,6 +10,7 @@ use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::testing::superblock::{State, Superblock};
 use atomic_mmap::testing::{LaneIndex, PageIndex, RegionIndex, call, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Medium};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -42,6 +43,10 @@ pub enum Kind {
     HalfSynced,
     /// Like `Synced`, but only the durable point counts after any end of the process.
     AtomicSync,
+    /// A pair that was closed fast, with two snapshots, "a" and "b".
+    Sealed,
+    /// Like `Sealed`, and in use, with writes since the last durable point.
+    SealedInUse,
 }
 
 /// A change of the files behind the crate's back.
@@ -103,6 +108,17 @@ pub struct Start {
     pub model: Vec<u8>,
     /// The last durable point, if the file keeps durable points.
     pub point: Vec<u8>,
+    /// The snapshots.
+    pub sealed: Sealed,
+}
+
+/// The bytes of snapshots, by their names.
+pub type Sealed = BTreeMap<String, Vec<u8>>;
+
+/// Returns the snapshots of an open file.
+pub fn read_sealed(file: &AtomicMappedFile) -> atomic_mmap::Result<Sealed> {
+    let read = |name: String| Ok((name.clone(), file.open_snapshot(&name)?.read_vec()?));
+    file.snapshots().into_iter().map(|info| read(info.name)).collect()
 }
 
 /// Returns distinctive bytes without a zero.
@@ -139,7 +155,7 @@ impl Start {
         let home = bytes(1, LEN as usize);
         let simple = |bytes: Vec<u8>| {
             let (pair, point) = (Pair::plain(&bytes), bytes.clone());
-            Start { kind, pair, model: bytes, point }
+            Start { kind, pair, model: bytes, point, sealed: Sealed::new() }
         };
         match kind {
             Kind::Nothing | Kind::Empty => simple(Vec::new()),
@@ -157,8 +173,9 @@ impl Start {
                 let model = read_all(&file);
                 file.close(CloseMode::Fast).expect("close");
                 let (pair, point) = (Pair::capture(place).expect("capture"), model.clone());
-                Start { kind, pair, model, point }
+                Start { kind, pair, model, point, sealed: Sealed::new() }
             }
+            Kind::Sealed | Kind::SealedInUse => Start::with_snapshots(kind, ground, place),
             Kind::Crashed => {
                 plain(&home);
                 let file = options().open(place.home()).expect("open");
@@ -167,7 +184,7 @@ impl Start {
                 let mut pair = Pair::capture(place).expect("capture");
                 leave_entries(&mut pair, &mut model, ground.medium());
                 // The open was the only durable point.
-                Start { kind, pair, model, point: home }
+                Start { kind, pair, model, point: home, sealed: Sealed::new() }
             }
             Kind::Cut => {
                 plain(&home);
@@ -179,7 +196,13 @@ impl Start {
                 assert!(!recorder.heal(), "the clean-up fails");
                 let model = read_all(&file);
                 let point = model.clone();
-                Start { kind, pair: Pair::capture(place).expect("capture"), model, point }
+                Start {
+                    kind,
+                    pair: Pair::capture(place).expect("capture"),
+                    model,
+                    point,
+                    sealed: Sealed::new(),
+                }
             }
             Kind::HalfGrown => {
                 plain(&home);
@@ -189,7 +212,13 @@ impl Start {
                 recorder.fail_next(call::SET_LEN, 2, libc::EIO);
                 file.set_len(LONGER).expect_err("the second file does not grow");
                 let model = read_all(&file);
-                Start { kind, pair: Pair::capture(place).expect("capture"), model, point: home }
+                Start {
+                    kind,
+                    pair: Pair::capture(place).expect("capture"),
+                    model,
+                    point: home,
+                    sealed: Sealed::new(),
+                }
             }
             Kind::Synced | Kind::AtomicSync => {
                 plain(&home);
@@ -211,7 +240,13 @@ impl Start {
                 file.set_len(LONGER).expect("grow");
                 file.write_at(&bytes(5, 3000), LONGER - 4000).expect("write");
                 let model = read_all(&file);
-                Start { kind, pair: Pair::capture(place).expect("capture"), model, point }
+                Start {
+                    kind,
+                    pair: Pair::capture(place).expect("capture"),
+                    model,
+                    point,
+                    sealed: Sealed::new(),
+                }
             }
             Kind::HalfSynced => {
                 plain(&home);
@@ -224,9 +259,33 @@ impl Start {
                 file.sync().expect("sync");
                 pair.journal = Pair::capture(place).expect("capture").journal;
                 let model = read_all(&file);
-                Start { kind, pair, point: model.clone(), model }
+                Start { kind, pair, point: model.clone(), model, sealed: Sealed::new() }
             }
         }
+    }
+
+    /// Makes a pair with two snapshots, and bytes that each of them keeps.
+    fn with_snapshots(kind: Kind, ground: &Ground, place: &Place) -> Start {
+        Contents::of(&bytes(1, LEN as usize)).write(&place.home()).expect("write");
+        let options = ground.options().deploy(DeployPolicy::Manual);
+        let file = options.open(place.home()).expect("open");
+        for (name, offset) in [("a", 9_000), ("b", 30_000)] {
+            file.write_at(&bytes(offset, 700), offset).expect("write");
+            file.snapshot(name).expect("seal");
+            file.write_at(&bytes(offset + 1, 20_000), offset / 2).expect("write");
+        }
+        let point = read_all(&file);
+        let sealed = read_sealed(&file).expect("read");
+        if kind == Kind::SealedInUse {
+            file.sync().expect("sync");
+            file.write_at(&bytes(8, 50_000), 8_000).expect("write");
+            let model = read_all(&file);
+            let pair = Pair::capture(place).expect("capture");
+            return Start { kind, pair, model, point, sealed };
+        }
+        file.close(CloseMode::Fast).expect("close");
+        let pair = Pair::capture(place).expect("capture");
+        Start { kind, pair, model: point.clone(), point, sealed }
     }
 
     /// Puts the files into a place and applies the quirk. Returns `false` if the quirk needs

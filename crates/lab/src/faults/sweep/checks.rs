@@ -3,9 +3,11 @@
 use super::{Next, Plan, Run, read_all};
 use crate::faults::files::{Pair, Place, Snapshot};
 use crate::faults::judge;
-use crate::faults::scenarios::{Op, Opened, Opening, Quirk, difference};
+use crate::faults::scenarios::{Op, Opened, Opening, Quirk, Sealed, difference, read_sealed};
 use atomic_mmap::testing::call;
-use atomic_mmap::{CloseMode, DeployPolicy, Durability, Error, Medium, Mismatch, OnMismatch};
+use atomic_mmap::{
+    AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, Mismatch, OnMismatch,
+};
 use std::fs;
 
 impl Run<'_> {
@@ -14,12 +16,18 @@ impl Run<'_> {
         let at = self.plan.place().and_then(|nth| baseline.get(nth - 1));
         // The operation may have absorbed a lasting failure there, and returned a later one.
         let at = at.map(|(_, called)| called).filter(|_| !self.plan.lasts());
-        if let Err(why) = judge::is_right(error, self.plan.code(), at, &self.bench.place) {
+        // The snapshot is dropped then, and giving its space back has poisoned the handle.
+        let is_dropped = matches!((op, error), (Op::DropSnapshot(_), Error::Poisoned { .. }));
+        if !is_dropped
+            && let Err(why) = judge::is_right(error, self.plan.code(), at, &self.bench.place)
+        {
             self.violation(&format!("the wrong error: {why}"));
         }
         if matches!(error, Error::NoSpace { .. })
             && failed.iter().all(|call| *call == call::ALLOCATE)
             && !judge::may_lack_space(op)
+            // A durable point keeps bytes for snapshots.
+            && self.bench.sealed.is_empty()
         {
             self.violation("says that there is no space, and needs none");
         }
@@ -49,8 +57,11 @@ impl Run<'_> {
         let code = self.plan.code();
         let natural = |call: &str| self.plan.lasts() && [call::MAP, call::REMOVE].contains(&call);
         let lacking = self.subject.scenario.lacking;
+        // A store of snapshots gets a shorter mapping if the system refuses a long one.
+        let has_store = matches!(op, Op::Open(_)) && !self.bench.sealed.is_empty();
         for call in failed {
-            if !natural(call)
+            let is_harmless = natural(call) || has_store && *call == call::MAP;
+            if !is_harmless
                 && !lacking.contains(call)
                 && !judge::may_be_absorbed(op, self.policy, call, code, shrinks, lacking)
             {
@@ -99,9 +110,9 @@ impl Run<'_> {
         before: Option<&Snapshot>,
         shrinks: bool,
     ) -> Next {
-        let mut after = self.bench.model.clone();
+        let (mut after, mut sealed) = (self.bench.model.clone(), self.bench.sealed.clone());
         if !matches!(op, Op::Open(_)) {
-            op.apply(n, &mut after, Vec::new);
+            op.apply(n, (&mut after, &mut sealed), Vec::new);
             if judge::makes_a_point(op, self.durability, shrinks) {
                 // The operation may also have failed before its effect.
                 self.bench.points.extend([self.bench.model.clone(), after.clone()]);
@@ -122,9 +133,12 @@ impl Run<'_> {
                 self.finish();
                 Next::Stop
             }
-            _ if self.poisons(op, failed) => {
+            // A rollback poisons from the step on after which an opening finishes it.
+            _ if self.poisons(op, failed)
+                || matches!(op, Op::RollBack(..)) && self.is_poisoned() =>
+            {
                 // The error does not tell if the operation took effect.
-                self.in_doubt = Some(after);
+                (self.in_doubt, self.sealed_in_doubt) = (Some(after), Some(sealed));
                 self.look_at_poisoned()
             }
             _ => {
@@ -252,6 +266,10 @@ impl Run<'_> {
             }
             Err(error) => self.violation(&format!("{when}, by the handle: {error:?}")),
         }
+        let file = self.bench.file.as_ref().expect("it is open");
+        if let Err(what) = self.are_sealed(file, std::slice::from_ref(&self.bench.sealed)) {
+            self.violation(&format!("{when}, by the handle: {what}"));
+        }
         // The next trace must not contain the calls of this check.
         self.bench.recorder.take();
     }
@@ -266,8 +284,10 @@ impl Run<'_> {
     /// where no caller learns the outcome.
     fn adopt(&mut self, when: &str) {
         let allowed = self.after_death();
-        if let Some(found) = self.look_at(&format!("{when}, after a crash"), &allowed, false) {
-            self.bench.model = found;
+        if let Some((found, sealed)) =
+            self.look_at(&format!("{when}, after a crash"), &allowed, false)
+        {
+            (self.bench.model, self.bench.sealed) = (found, sealed);
         }
     }
 
@@ -288,7 +308,12 @@ impl Run<'_> {
     }
 
     /// Opens a copy of the files. Returns its content if that is allowed.
-    fn look_at(&mut self, when: &str, allowed: &[Vec<u8>], restarted: bool) -> Option<Vec<u8>> {
+    fn look_at(
+        &mut self,
+        when: &str,
+        allowed: &[Vec<u8>],
+        restarted: bool,
+    ) -> Option<(Vec<u8>, Sealed)> {
         match self.copy_holds(allowed, restarted) {
             Ok(found) => Some(found),
             Err(what) => {
@@ -298,7 +323,33 @@ impl Run<'_> {
         }
     }
 
-    fn copy_holds(&mut self, allowed: &[Vec<u8>], restarted: bool) -> Result<Vec<u8>, String> {
+    /// Returns the snapshots of a file if they are allowed ones.
+    pub(super) fn are_sealed(
+        &self,
+        file: &AtomicMappedFile,
+        allowed: &[Sealed],
+    ) -> Result<Sealed, String> {
+        let found = read_sealed(file).map_err(|e| format!("snapshots: {e:?}"))?;
+        if allowed.contains(&found) {
+            return Ok(found);
+        }
+        let expected = &allowed[0];
+        let names = (found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+        if names.0 != names.1 {
+            return Err(format!("snapshots {:?} instead of {:?}", names.0, names.1));
+        }
+        let differ = found.iter().zip(expected.values());
+        let differ = differ.filter_map(|((name, found), bytes)| {
+            Some(format!("snapshot {name}: {}", difference(found, bytes)?))
+        });
+        Err(differ.collect::<Vec<_>>().join(", "))
+    }
+
+    fn copy_holds(
+        &mut self,
+        allowed: &[Vec<u8>],
+        restarted: bool,
+    ) -> Result<(Vec<u8>, Sealed), String> {
         let pair =
             Pair::capture(&self.bench.place).map_err(|e| format!("cannot be copied: {e}"))?;
         let place = Place::new(&self.base.join("copy"), self.subject.scenario.elsewhere);
@@ -312,8 +363,10 @@ impl Run<'_> {
         let options = self.options(&place).close_on_drop(CloseMode::Fast);
         let file = options.open(place.home()).map_err(|e| format!("{e:?}"))?;
         let found = read_all(&file).map_err(|e| format!("{e:?}"))?;
+        let all = [&self.bench.sealed].into_iter().chain(&self.sealed_in_doubt);
+        let sealed = self.are_sealed(&file, &all.cloned().collect::<Vec<_>>())?;
         match allowed.iter().find(|allowed| **allowed == found) {
-            Some(_) => Ok(found),
+            Some(_) => Ok((found, sealed)),
             None => Err(difference(&found, allowed.last().expect("one")).expect("they differ")),
         }
     }
@@ -349,6 +402,9 @@ impl Run<'_> {
             ("deploy", file.deploy(0..1).map(drop)),
             ("sync", file.sync().map(drop)),
             ("set_len", file.set_len(1)),
+            ("snapshot", file.snapshot("another").map(drop)),
+            ("drop_snapshot", file.drop_snapshot("another")),
+            ("roll_back", file.roll_back("another", None)),
             ("try_clone", file.try_clone().map(drop)),
             ("close", file.close(CloseMode::Spatial)),
         ];

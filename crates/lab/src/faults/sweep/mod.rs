@@ -10,7 +10,7 @@ mod run;
 use super::files::{Place, Snapshot};
 use super::judge::Called;
 use super::plants::Plant;
-use super::scenarios::{self, Bench, Ground, Scenario, Start};
+use super::scenarios::{self, Bench, Ground, Scenario, Sealed, Start};
 use atomic_mmap::testing::call;
 use atomic_mmap::testing::recorder::{Fault, Recorder};
 use atomic_mmap::{AtomicMappedFile, DeployPolicy, Durability, Error, Mismatch, OnMismatch};
@@ -241,6 +241,8 @@ struct Run<'a> {
     is_undone: bool,
     /// The content that a failed operation may have left, if it poisoned the handle.
     in_doubt: Option<Vec<u8>>,
+    /// The snapshots that it may have left then.
+    sealed_in_doubt: Option<Sealed>,
     durability: Durability,
     /// The failure is over, or the plan has none.
     is_over: bool,

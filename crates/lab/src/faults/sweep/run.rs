@@ -27,6 +27,7 @@ impl<'a> Run<'a> {
             file: None,
             held: Vec::new(),
             model: subject.start.model.clone(),
+            sealed: subject.start.sealed.clone(),
             points: vec![subject.start.point.clone()],
         };
         if !scenario.ops.iter().any(Op::needs_background) {
@@ -44,6 +45,7 @@ impl<'a> Run<'a> {
             forces_medium: false,
             refuses_next: None,
             in_doubt: None,
+            sealed_in_doubt: None,
             is_undone: scenario.kind == Kind::AtomicSync,
             durability: Durability::OnSync,
             is_over: plan.is_invisible(),
@@ -148,7 +150,7 @@ impl<'a> Run<'a> {
                 }
                 (Ok(()), None) => {
                     let home = || self.home_bytes.clone();
-                    op.apply(n, &mut self.bench.model, home);
+                    op.apply(n, (&mut self.bench.model, &mut self.bench.sealed), home);
                     let points = self.bench.points.clone();
                     self.note_points(op, shrinks);
                     if fails && !failed.is_empty() {
@@ -158,6 +160,10 @@ impl<'a> Run<'a> {
                 }
                 (Err(Failure::Error(error)), _) => error,
             };
+            if !fails && self.plan.lasts() && judge::is_of_unfinished_store(op, &error) {
+                self.finish();
+                return Next::Stop;
+            }
             if !fails {
                 self.violation(&format!("failed, though nothing has failed under it: {error:?}"));
                 return Next::Stop;
@@ -257,6 +263,14 @@ impl<'a> Run<'a> {
             Ok(file) => file,
             Err(error) => return self.violation(&format!("opened again: {error:?}")),
         };
+        if let Err(what) = self.are_sealed(&file, std::slice::from_ref(&self.bench.sealed)) {
+            self.violation(&format!("opened again: {what}"));
+        }
+        for info in file.snapshots() {
+            if let Err(error) = file.drop_snapshot(&info.name) {
+                self.violation(&format!("the last drop of {}: {error:?}", info.name));
+            }
+        }
         match read_all(&file) {
             Ok(found) => {
                 if let Some(difference) = difference(&found, &self.bench.model) {

@@ -1,7 +1,7 @@
 //! System calls.
 
 use super::inode::{Change, Inode, Spans};
-use super::{JOURNAL, LeftOut, PAST_THE_END, REFLECTION, World, writer};
+use super::{JOURNAL, LeftOut, PAST_THE_END, REFLECTION, STORE, World, writer};
 use crate::machine::memory::{Memory, PAGE, Thread};
 use crate::machine::units;
 use atomic_mmap::testing::machine::FileNumber;
@@ -40,14 +40,16 @@ impl World {
         let file = FileNumber(self.next_file);
         self.next_file += 1;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let (is_journal, is_store) = (name.ends_with(JOURNAL), name.contains(STORE));
         let inode = Inode {
             number: file.0,
             born: self.seq + 1,
             links: 1,
             is_mounted_alone: false,
             changed: self.seq + 1,
-            is_reflection: name.starts_with(REFLECTION) && !name.ends_with(JOURNAL),
-            is_journal: name.ends_with(JOURNAL),
+            is_reflection: name.starts_with(REFLECTION) && !is_journal && !is_store,
+            is_journal,
+            is_store,
             owner: (self.user, self.user, how.mode),
             memory: Memory::new(file),
             len: 0,
@@ -306,9 +308,22 @@ impl World {
         if inode.is_reflection && inode.memory.is_open(offset, offset + len as u64) {
             units::tell_apart(&mut inode.memory, offset, offset + len as u64, &mut self.trail);
         }
+        if inode.is_store && inode.memory.is_open(offset, offset + len as u64) {
+            self.tell_store_apart(file, offset, offset + len as u64);
+        }
         let inode = self.files.get_mut(&file).expect("an open file's number");
         inode.memory.read(&mut buf[..len], offset, &mut self.trail);
         Ok(len)
+    }
+
+    /// Chooses which of the non-durable tables and keep records in a range are intact.
+    fn tell_store_apart(&mut self, store: FileNumber, start: u64, end: u64) {
+        // The superblock was read before.
+        let reflection = self.files.values_mut().find(|inode| inode.is_reflection);
+        let uuid = reflection.and_then(|i| units::uuid_of(&mut i.memory, &mut self.trail));
+        if let (Some(uuid), Some(inode)) = (uuid, self.files.get_mut(&store)) {
+            units::tell_store_apart(&mut inode.memory, (start, end), &uuid, &mut self.trail);
+        }
     }
 
     /// Chooses which of the non-durable records are intact.

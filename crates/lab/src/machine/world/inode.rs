@@ -126,4 +126,6 @@ pub(in crate::machine) struct Inode {
     pub(in crate::machine) owner: (u32, u32, u32),
     pub(in crate::machine) is_reflection: bool,
     pub(in crate::machine) is_journal: bool,
+    /// The store of snapshots, also while it is being made.
+    pub(in crate::machine) is_store: bool,
 }

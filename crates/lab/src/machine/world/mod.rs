@@ -42,6 +42,8 @@ use std::sync::Arc;
 const REFLECTION: &str = ".atomic-mmap.";
 /// Suffix of the names of journals.
 const JOURNAL: &str = ".journal";
+/// Suffix of the names of stores of snapshots, before that of an unfinished one.
+const STORE: &str = ".snapshots";
 
 /// A step of the engine that a test leaves out, to see that the checker notices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
