@@ -9,8 +9,7 @@ use crate::common::{
 };
 use atomic_mmap::testing::{call, recorder::Recorder};
 use atomic_mmap::{
-    Array, AtomicMappedFile, CloseMode, Error, IoError, Medium, Slot, Snapshot, Survives,
-    Transaction, View,
+    Array, AtomicMappedFile, CloseMode, Error, IoError, Medium, Slot, Survives, Transaction, View,
 };
 use std::fs;
 use std::io;
@@ -523,8 +522,8 @@ fn a_handle_outlives_a_panic_in_a_callers_closure() {
     may_be_caught::<Slot<u64, &AtomicMappedFile>>();
     may_be_caught::<Array<u64>>();
     may_be_caught::<Array<u64, &AtomicMappedFile>>();
-    may_be_caught::<Snapshot>();
-    may_be_caught::<Array<u64, &Snapshot>>();
+    may_be_caught::<atomic_mmap::Snapshot>();
+    may_be_caught::<Array<u64, &atomic_mmap::Snapshot>>();
     may_be_caught::<Transaction<'_>>();
     for ground in media() {
         let scratch = ground.scratch();
