@@ -20,6 +20,7 @@ impl Code {
     pub const FULL: Code = Code(13);
     pub const CANTOPEN: Code = Code(14);
     pub const MISUSE: Code = Code(21);
+    pub const BUSY_SNAPSHOT: Code = Code(5 | 2 << 8);
     pub const IOERR_READ: Code = Code(10 | 1 << 8);
     pub const IOERR_SHORT_READ: Code = Code(10 | 2 << 8);
     pub const IOERR_WRITE: Code = Code(10 | 3 << 8);
@@ -51,6 +52,11 @@ impl Failure {
 
     pub fn busy() -> Self {
         Failure { code: Code::BUSY, message: None }
+    }
+
+    /// Returns the failure of a writer that has read an earlier version than the newest one.
+    pub fn stale() -> Self {
+        Failure { code: Code::BUSY_SNAPSHOT, message: None }
     }
 
     /// Returns the failure of a call of atomic-mmap. `otherwise` is the code of an error that has

@@ -25,6 +25,10 @@ struct Entry {
     /// Connections that have the database open by this name.
     users: u64,
     journal: State,
+    /// `true` if this process writes a transaction, to which the journal belongs.
+    is_writing: bool,
+    /// `true` if readers stay beside a writer: see [`exists`].
+    readers_stay: bool,
 }
 
 #[derive(Clone)]
@@ -75,13 +79,17 @@ pub(crate) struct Journals {
 impl Journals {
     /// Takes charge of the journal of `database`. Looks once for one on the disk: no other process
     /// makes one while the database is open here.
-    pub fn take(database: &Path) -> Self {
+    ///
+    /// With `readers_stay` a reader and a writer do not exclude each other.
+    pub fn take(database: &Path, readers_stay: bool) -> Self {
         let is_on_disk = beside(database, "-journal").exists();
         let mut all = JOURNALS.lock();
         let entries = all.get_or_insert_default();
         let entry = entries.entry(key(database)).or_insert_with(|| Entry {
             users: 0,
             journal: if is_on_disk { State::OnDisk } else { State::Absent },
+            is_writing: false,
+            readers_stay,
         });
         entry.users += 1;
         Journals { database: database.to_owned() }
@@ -90,6 +98,16 @@ impl Journals {
     /// Returns `true` if the journal is one that another VFS has left on the disk.
     pub fn is_on_disk(&self) -> bool {
         with_entry(&self.database, |entry| matches!(entry.journal, State::OnDisk)) == Some(true)
+    }
+
+    /// Returns `true` if the journal is in memory, and SQLite has not ended its transaction.
+    pub fn has_header(&self) -> bool {
+        with_entry(&self.database, |entry| entry.journal.has_header()) == Some(true)
+    }
+
+    /// Says that a transaction begins, or that its writer has ended it or left it.
+    pub fn set_writing(&self, is_writing: bool) {
+        with_entry(&self.database, |entry| entry.is_writing = is_writing);
     }
 }
 
@@ -119,6 +137,30 @@ pub(crate) fn place(path: &Path) -> Option<Place> {
         State::OnDisk => Place::Disk,
         State::InMemory(_) => Place::Memory,
     })
+}
+
+/// Returns `true` if `path` is a journal in memory that SQLite may have to play back.
+///
+/// SQLite relies on its locks: it looks whether a journal exists, and then whether a writer has a
+/// lock. A writer that does not exclude readers may begin or end in between, and the reader would
+/// take its journal for one of a crash. So there the answer is for both questions.
+pub(crate) fn exists(path: &Path) -> bool {
+    let is_hot = |entry: &mut Entry| match entry.journal {
+        State::InMemory(_) if entry.readers_stay => !entry.is_writing && entry.journal.has_header(),
+        State::InMemory(_) => true,
+        State::Absent | State::OnDisk => false,
+    };
+    database_of(path, "-journal").and_then(|database| with_entry(database, is_hot)) == Some(true)
+}
+
+impl State {
+    /// Returns `true` if the journal is in memory and has a header. SQLite ends a transaction by
+    /// deleting its journal, cutting it off, or filling its header with zeroes.
+    fn has_header(&self) -> bool {
+        let State::InMemory(bytes) = self else { return false };
+        let mut first = [0];
+        matches!(bytes.lock().read(&mut first, 0), Ok(1)) && first != [0]
+    }
 }
 
 /// Forgets the journal `path`.

@@ -22,6 +22,7 @@
 //! |---|---|
 //! | `vfs`, `main_file`, `journals` | what SQLite asks: names, databases, journals in memory |
 //! | `overlay`, `spill`, `empty` | the pages of a transaction; bytes beyond a budget of memory |
+//! | `versions` | earlier versions of a file, for readers |
 //! | `registry`, `pair`, `locks` | the files that connections share, and their lock levels |
 //! | `settings`, `stats`, `failure` | parameters, counters, result codes |
 //! | `file`, `ffi` | files in safe terms; all `unsafe` code |
@@ -50,6 +51,7 @@ mod registry;
 mod settings;
 mod spill;
 mod stats;
+mod versions;
 mod vfs;
 
 /// The name of the VFS: `file:x.db?vfs=atomic-mmap`.

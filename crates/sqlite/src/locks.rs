@@ -23,8 +23,12 @@ impl Level {
 }
 
 /// The locks of one file.
-#[derive(Default, Debug)]
-pub(crate) struct Locks(Mutex<State>);
+#[derive(Debug)]
+pub(crate) struct Locks {
+    state: Mutex<State>,
+    /// `true` if readers stay beside a writer at `Exclusive`, since they read earlier versions.
+    readers_stay: bool,
+}
 
 #[derive(Default, Debug)]
 struct State {
@@ -32,9 +36,18 @@ struct State {
     readers: u64,
     /// Level of the one connection above `Shared`.
     writer: Option<Level>,
+    /// `true` if that connection plays back a journal. SQLite then asks for `Exclusive` without
+    /// `Reserved`, and needs the file alone.
+    is_playback: bool,
 }
 
 impl Locks {
+    /// Makes the locks of a file. With `readers_stay` a reader and a writer exclude each other only
+    /// while a journal is played back.
+    pub fn new(readers_stay: bool) -> Self {
+        Locks { state: Mutex::default(), readers_stay }
+    }
+
     /// Raises a connection from `held` to `wanted`, and updates `held` to what it has afterwards.
     ///
     /// A connection that waits for readers to end is left at `Pending`, which lets no new reader
@@ -43,10 +56,11 @@ impl Locks {
         if *held >= wanted {
             return Ok(());
         }
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let other = if *held > Level::Shared { None } else { state.writer };
         if wanted == Level::Shared {
-            if other >= Some(Level::Pending) {
+            let may_stay = self.readers_stay && !state.is_playback;
+            if other >= Some(Level::Pending) && !may_stay {
                 return Err(Failure::busy());
             }
             state.readers += 1;
@@ -56,7 +70,10 @@ impl Locks {
         if other.is_some() || *held == Level::None {
             return Err(Failure::busy());
         }
-        let others_read = state.readers > 1;
+        if *held == Level::Shared {
+            state.is_playback = wanted > Level::Reserved;
+        }
+        let others_read = state.readers > 1 && (state.is_playback || !self.readers_stay);
         let got = match wanted {
             Level::Exclusive if others_read => Level::Pending,
             level => level,
@@ -71,9 +88,10 @@ impl Locks {
         if *held <= wanted {
             return;
         }
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if *held > Level::Shared {
             state.writer = None;
+            state.is_playback = false;
         }
         if wanted == Level::None {
             state.readers -= 1;
@@ -81,9 +99,11 @@ impl Locks {
         *held = wanted;
     }
 
-    /// Returns `true` if a connection holds `Reserved` or more.
+    /// Returns `true` if a connection holds `Reserved` or more for a transaction. SQLite asks
+    /// before it plays a journal back. One that a connection is about to play back still has to be.
     pub fn is_reserved(&self) -> bool {
-        self.0.lock().writer.is_some()
+        let state = self.state.lock();
+        state.writer.is_some() && !state.is_playback
     }
 }
 
@@ -93,7 +113,7 @@ mod tests {
 
     #[test]
     fn one_writer_and_no_reader_beside_exclusive() {
-        let locks = Locks::default();
+        let locks = Locks::new(false);
         let (mut a, mut b) = (Level::None, Level::None);
         locks.raise(&mut a, Level::Shared).expect("a reads");
         locks.raise(&mut b, Level::Shared).expect("b reads");
@@ -112,6 +132,41 @@ mod tests {
         locks.lower(&mut a, Level::None);
         locks.raise(&mut b, Level::Exclusive).expect("alone");
         locks.lower(&mut b, Level::None);
-        assert_eq!(locks.0.lock().readers, 0);
+        assert_eq!(locks.state.lock().readers, 0);
+    }
+
+    #[test]
+    fn readers_stay_beside_a_writer_but_not_beside_a_playback() {
+        let locks = Locks::new(true);
+        let (mut a, mut b) = (Level::None, Level::None);
+        locks.raise(&mut a, Level::Shared).expect("a reads");
+        locks.raise(&mut b, Level::Shared).expect("b reads");
+        locks.raise(&mut a, Level::Reserved).expect("a prepares");
+        locks.raise(&mut a, Level::Exclusive).expect("b stays");
+        locks.lower(&mut b, Level::None);
+        locks.raise(&mut b, Level::Shared).expect("b comes again");
+        assert!(locks.raise(&mut b, Level::Reserved).is_err(), "one writer");
+        assert!(locks.is_reserved());
+        locks.lower(&mut a, Level::Shared);
+        assert!(locks.raise(&mut a, Level::Exclusive).is_err(), "b reads");
+        assert!(!locks.is_reserved(), "b has to play the journal back, too");
+        locks.lower(&mut b, Level::None);
+        locks.raise(&mut a, Level::Exclusive).expect("alone");
+        assert!(locks.raise(&mut b, Level::Shared).is_err(), "a plays back");
+        locks.lower(&mut a, Level::None);
+        locks.raise(&mut b, Level::Shared).expect("b reads");
+        locks.raise(&mut b, Level::Reserved).expect("b prepares");
+    }
+
+    /// A reader that came before a playback asked for a reserved lock while the playback waited for
+    /// it to end. It heard that there is one, and read the file as the journal had left it.
+    #[test]
+    fn a_playback_that_waits_is_no_reserved_lock() {
+        let locks = Locks::new(false);
+        let (mut a, mut b) = (Level::None, Level::None);
+        locks.raise(&mut a, Level::Shared).expect("a reads");
+        locks.raise(&mut b, Level::Shared).expect("b reads");
+        assert!(locks.raise(&mut a, Level::Exclusive).is_err(), "b reads");
+        assert!(!locks.is_reserved());
     }
 }

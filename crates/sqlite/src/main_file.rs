@@ -9,8 +9,11 @@
 //! An overlay that is left when the connection gives its lock up belongs to a transaction that has
 //! failed, and is dropped.
 //!
+//! With `snapshot_reads` a connection at `Shared` reads the version that was the newest one when it
+//! got that lock, and a connection above `Shared` the file.
+//!
 //! May import `failure`, `ffi` (pinned views), `file`, `journals`, `locks`, `overlay`, `pair`,
-//! `registry`, `settings` and `stats`.
+//! `registry`, `settings`, `stats` and `versions`.
 
 use crate::failure::{Code, Failure, Result};
 use crate::ffi::pinned::Pinned;
@@ -22,9 +25,11 @@ use crate::pair::{Identity, Pair, is_header_of_wal_mode, wal_failure};
 use crate::registry::{self, Access};
 use crate::settings::Settings;
 use crate::stats;
+use crate::versions::Version;
 use atomic_mmap::Medium;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The pragma that returns the counters of the database's file.
 const STATS: &str = "atomic_mmap_stats";
@@ -36,6 +41,9 @@ pub(crate) struct MainFile {
     pair: Option<Arc<Pair>>,
     path: PathBuf,
     level: Level,
+    /// The version of this connection's read transaction, from `Shared` on. `None` without
+    /// `snapshot_reads`.
+    version: Option<Version>,
     overlay: Option<Overlay>,
     /// `true` if this connection has begun a transaction, and the file is as before it. `false` if
     /// SQLite may have to undo what is published: one part of a transaction, another part of which
@@ -59,18 +67,20 @@ impl MainFile {
     /// see [`is_read_only`](Self::is_read_only).
     pub fn open(path: &Path, access: Access, settings: &Settings) -> Result<Self> {
         let pair = registry::open(path, access, settings)?;
+        let journals = Journals::take(path, pair.versions.is_some());
         Ok(MainFile {
             is_read_only: pair.is_read_only || !access.write,
             pair: Some(pair),
             path: path.to_owned(),
             level: Level::None,
+            version: None,
             overlay: None,
             is_unpublished: false,
             fetched: Vec::new(),
             mmap_size: 0,
             is_exclusive: false,
             journal_mode: "delete",
-            journals: Some(Journals::take(path)),
+            journals: Some(journals),
         })
     }
 
@@ -111,7 +121,10 @@ impl MainFile {
     /// `is_part` tells that the transaction has other databases, too: one of them may yet fail.
     pub fn publish(&mut self, is_part: bool) -> Result<()> {
         let Some(overlay) = &self.overlay else { return Ok(()) };
-        let published = overlay.publish(&self.pair().file);
+        let pair = self.pair();
+        let versions = pair.versions.as_ref();
+        let keep = |ranges: &[_]| versions.map_or(Ok(()), |known| known.keep(&pair.file, ranges));
+        let published = overlay.publish(&pair.file, keep);
         self.abandon_if_failed(published)?;
         let is_playback = self.journals.as_ref().is_some_and(Journals::is_on_disk);
         self.is_unpublished = !is_part && !is_playback && self.level >= Level::Reserved;
@@ -185,7 +198,8 @@ impl MainFile {
     pub fn fetch(&mut self, offset: u64, len: usize) -> Result<Option<*const u8>> {
         let end = offset + len as u64;
         let pair = Arc::clone(self.pair());
-        let is_copy = pair.file.medium() == Medium::PageCache;
+        // Pinned bytes would fail a commit that makes the file shorter.
+        let is_copy = pair.file.medium() == Medium::PageCache || pair.versions.is_some();
         if is_copy || self.overlay.is_some() || end > self.mmap_size.min(pair.file.len()) {
             return Ok(None);
         }
@@ -214,6 +228,9 @@ impl MainFile {
         if name.eq_ignore_ascii_case(STATS) {
             return Some(stats::of(self.pair()));
         }
+        if let Some(answer) = self.wal_pragma(name, argument) {
+            return Some(answer);
+        }
         let argument = argument?.trim_matches(['\'', '"']);
         if name.eq_ignore_ascii_case("locking_mode") {
             self.is_exclusive = argument.eq_ignore_ascii_case("exclusive");
@@ -230,6 +247,38 @@ impl MainFile {
         let is_wal = self.is_exclusive && argument.eq_ignore_ascii_case("wal");
         is_wal.then(|| self.journal_mode.to_owned())
     }
+
+    /// Answers `PRAGMA journal_mode` as SQLite does in WAL mode, if the settings want that and the
+    /// program has set it. SQLite itself stays in the mode that it is in.
+    fn wal_pragma(&self, name: &str, argument: Option<&str>) -> Option<String> {
+        let pair = self.pair();
+        if !pair.settings.wal_as_snapshots || !name.eq_ignore_ascii_case("journal_mode") {
+            return None;
+        }
+        if let Some(mode) = argument {
+            let is_wal = mode.trim_matches(['\'', '"']).eq_ignore_ascii_case("wal");
+            pair.says_wal.store(is_wal, Ordering::Relaxed);
+        }
+        pair.says_wal.load(Ordering::Relaxed).then(|| "wal".to_owned())
+    }
+
+    /// Returns the version that reads of this connection get. A writer reads the file.
+    fn read_version(&self) -> Option<Version> {
+        self.version.filter(|_| self.overlay.is_none() && self.level == Level::Shared)
+    }
+
+    /// Makes what a writer has committed visible to readers that come, before others may write.
+    fn end_writing(&mut self) {
+        let (Some(pair), Some(journals)) = (&self.pair, &self.journals) else { return };
+        let (Some(versions), Some(version)) = (&pair.versions, self.version) else { return };
+        // SQLite could not undo what it has published, and plays its journal back later.
+        if journals.has_header() {
+            versions.leave_unfinished();
+        } else {
+            self.version = Some(versions.settle(&pair.file, version));
+        }
+        journals.set_writing(false);
+    }
 }
 
 impl File for MainFile {
@@ -237,11 +286,13 @@ impl File for MainFile {
         let len = self.len()?;
         let count = len.saturating_sub(offset).min(to.len() as u64) as usize;
         let to = &mut to[..count];
-        let file = &self.pair().file;
-        match &self.overlay {
-            Some(overlay) => overlay.read(file, to, offset)?,
-            None if count == 0 => {}
-            None => {
+        let pair = self.pair();
+        let file = &pair.file;
+        match (&self.overlay, self.read_version(), &pair.versions) {
+            (Some(overlay), ..) => overlay.read(file, to, offset)?,
+            _ if count == 0 => {}
+            (None, Some(version), Some(versions)) => versions.read(file, version, to, offset)?,
+            _ => {
                 let read = file.read_at(to, offset);
                 read.map_err(|error| Failure::of(&error, Code::IOERR_READ))?;
             }
@@ -266,7 +317,11 @@ impl File for MainFile {
     }
 
     fn len(&mut self) -> Result<u64> {
-        let len = self.overlay.as_ref().map_or_else(|| self.pair().file.len(), Overlay::len);
+        let len = match (&self.overlay, self.read_version()) {
+            (Some(overlay), _) => overlay.len(),
+            (None, Some(version)) => version.len,
+            (None, None) => self.pair().file.len(),
+        };
         // SQLite's own VFS takes a file of one byte for an empty one, too.
         Ok(if len == 1 { 0 } else { len })
     }
@@ -284,6 +339,16 @@ impl File for MainFile {
     fn lock(&mut self, wanted: Level) -> Result<()> {
         let pair = self.pair.as_ref().expect("released by the drop alone");
         pair.locks.raise(&mut self.level, wanted)?;
+        if let (Some(versions), Some(journals)) = (&pair.versions, &self.journals) {
+            let version = *self.version.get_or_insert_with(|| versions.begin());
+            if wanted == Level::Reserved {
+                if !versions.may_write(version) {
+                    pair.locks.lower(&mut self.level, Level::Shared);
+                    return Err(Failure::stale());
+                }
+                journals.set_writing(true);
+            }
+        }
         // The lock by which SQLite begins a transaction. It plays back a journal without this one.
         if wanted == Level::Reserved {
             self.is_unpublished = true;
@@ -294,7 +359,16 @@ impl File for MainFile {
     fn unlock(&mut self, wanted: Level) {
         self.overlay = None;
         self.is_unpublished = false;
+        if self.level > Level::Shared {
+            self.end_writing();
+        }
         let pair = self.pair.as_ref().expect("released by the drop alone");
+        if let Some(versions) = &pair.versions
+            && wanted == Level::None
+            && let Some(version) = self.version.take()
+        {
+            versions.end(version);
+        }
         pair.locks.lower(&mut self.level, wanted);
     }
 
@@ -327,5 +401,77 @@ impl Drop for MainFile {
         if self.pair.is_some() {
             let _unheard = self.release();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journals;
+
+    fn open(path: &Path) -> MainFile {
+        let access = Access { write: true, create: true, exclusive: false };
+        let value = |name: &str| (name == "snapshot_reads").then(|| "1".to_owned());
+        let settings = Settings::parse(value).expect("known");
+        MainFile::open(path, access, &settings).expect("open")
+    }
+
+    fn commit(file: &mut MainFile, bytes: &[u8]) {
+        file.write(bytes, 0).expect("write");
+        file.publish(false).expect("publish");
+        file.end_commit().expect("end");
+    }
+
+    fn first(file: &mut MainFile) -> u8 {
+        let mut byte = [9];
+        file.read(&mut byte, 0).expect("read");
+        byte[0]
+    }
+
+    /// Two writers of one file. The first one publishes a part of a transaction, and goes without
+    /// undoing it: its journal is hot. SQLite takes only that journal for one to play back.
+    #[test]
+    fn a_hot_journal_in_memory_is_played_back_before_the_next_transaction() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("x.db");
+        let (mut a, mut b) = (open(&path), open(&path));
+        let journal_path = journals::beside(&path, "-journal");
+        let [old, new] = [1, 7].map(|byte| vec![byte; 4096]);
+        for level in [Level::Shared, Level::Reserved, Level::Exclusive] {
+            a.lock(level).expect("alone");
+        }
+        commit(&mut a, &old);
+        a.unlock(Level::Shared);
+        a.lock(Level::Reserved).expect("the newest version");
+        let mut journal = journals::open(&journal_path).expect("open");
+        journal.write(&[0xD9], 0).expect("write");
+        assert!(!journals::exists(&journal_path), "the journal of a writer");
+        a.write(&new, 0).expect("write");
+        a.publish(true).expect("publish");
+        b.lock(Level::Shared).expect("read");
+        assert_eq!((first(&mut a), first(&mut b)), (7, 1));
+        a.unlock(Level::None);
+
+        assert!(journals::exists(&journal_path), "a hot journal");
+        assert_eq!(first(&mut b), 1);
+        assert_eq!(b.lock(Level::Reserved).expect_err("hot").code, Code::BUSY_SNAPSHOT);
+        a.lock(Level::Shared).expect("read");
+        assert_eq!(b.lock(Level::Exclusive).expect_err("a reads").code, Code::BUSY);
+        b.unlock(Level::None);
+        assert!(journals::exists(&journal_path), "still hot");
+        assert_eq!(first(&mut a), 1);
+        a.unlock(Level::None);
+
+        b.lock(Level::Shared).expect("read");
+        b.lock(Level::Exclusive).expect("alone");
+        assert!(journals::exists(&journal_path), "SQLite looks once more");
+        assert_eq!(a.lock(Level::Shared).expect_err("played back").code, Code::BUSY);
+        b.write(&old, 0).expect("write");
+        b.publish(false).expect("publish");
+        journals::delete(&journal_path);
+        b.unlock(Level::Shared);
+        assert_eq!(first(&mut b), 1);
+        b.lock(Level::Reserved).expect("nothing to undo");
+        b.unlock(Level::None);
     }
 }

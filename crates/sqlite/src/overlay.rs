@@ -194,12 +194,23 @@ impl Overlay {
     /// header, so a crash between the two is harmless. An empty file gets the page of an empty
     /// database first. Earlier transactions become durable before the pages are written.
     ///
+    /// Before the first store it calls `keep` with the ranges of the file that will change or go.
+    ///
     /// An error means that nothing has changed, except perhaps that harmless length or page.
-    pub fn publish(&self, file: &AtomicMappedFile) -> Result<()> {
+    pub fn publish(
+        &self,
+        file: &AtomicMappedFile,
+        keep: impl FnOnce(&[Range<u64>]) -> Result<()>,
+    ) -> Result<()> {
         let changes = self.changes(file)?;
-        if changes.is_empty() && self.len == file.len() {
+        let old = file.len();
+        if changes.is_empty() && self.len == old {
             return Ok(());
         }
+        let range = |(at, bytes): &Change| *at..*at + bytes.len() as u64;
+        let cut = (self.base_len < old).then_some(self.base_len..old);
+        let ranges: Vec<Range<u64>> = changes.iter().map(range).chain(cut).collect();
+        keep(&ranges)?;
         let result = self.bytes.with_bytes(|bytes| {
             let parts = changes.iter().map(|(at, range)| (*at, &bytes[range.clone()]));
             let parts: Vec<(u64, &[u8])> = parts.collect();
@@ -347,7 +358,7 @@ mod tests {
                 }
                 assert!(read(&overlay, &file) == model, "round {round}");
                 if random.bool() {
-                    overlay.publish(&file).expect("publish");
+                    overlay.publish(&file, |_| Ok(())).expect("publish");
                     assert!(file.read_vec().expect("read") == model, "round {round}");
                 } else {
                     model = before;
@@ -370,7 +381,7 @@ mod tests {
                 overlay.write(&file, &page, at * 4096).expect("write");
             }
             let before = file.stats().redo_writes;
-            overlay.publish(&file).expect("publish");
+            overlay.publish(&file, |_| Ok(())).expect("publish");
             assert_eq!(overlay.is_on_disk(), budget == 0);
             assert!(budget > 0 || file.stats().redo_writes == before, "a redo record");
         }
@@ -390,7 +401,7 @@ mod tests {
         overlay.write(&file, &[3; 4096], 0).expect("in its place");
         let expected: Vec<u8> = [[3; 4096], [0; 4096]].concat();
         assert!(read(&overlay, &file) == expected);
-        overlay.publish(&file).expect("publish");
+        overlay.publish(&file, |_| Ok(())).expect("publish");
         assert!(file.read_vec().expect("read") == expected);
     }
 
@@ -410,7 +421,7 @@ mod tests {
             overlay.write(&file, page.as_ref().expect("a page"), 0).expect("write");
             overlay.write(&file, &[1; 4096], 4096).expect("write");
             let before = file.stats().bytes_asked;
-            overlay.publish(&file).expect("publish");
+            overlay.publish(&file, |_| Ok(())).expect("publish");
             assert_eq!(file.len(), 8192);
             // The page of an empty database, and the second page of this one.
             assert!(file.stats().bytes_asked - before >= 2 * 4096, "from {len} bytes");
@@ -433,7 +444,7 @@ mod tests {
         assert!(read(&overlay, &file) == [5; 16384]);
         overlay.truncate(8192).expect("cut");
         assert!(overlay.write(&file, &[5; 4096], 8192).is_err(), "the file's bytes do not count");
-        overlay.publish(&file).expect("publish");
+        overlay.publish(&file, |_| Ok(())).expect("publish");
         assert!(file.read_vec().expect("read") == [5; 8192]);
     }
 
@@ -451,7 +462,7 @@ mod tests {
         overlay.write(&file, &[0; 4096], 0).expect("a rollback");
         overlay.write(&file, &[2; 4096], 4096).expect("a free page");
         assert!(overlay.write(&file, &[1; 4096], 0).is_err(), "a commit");
-        overlay.publish(&file).expect("publish");
+        overlay.publish(&file, |_| Ok(())).expect("publish");
         assert!(file.read_vec().expect("read") == [0; 8192]);
     }
 
@@ -463,11 +474,11 @@ mod tests {
         let mut overlay = Overlay::new(8192, folder.path(), 1 << 20);
         let mut page = vec![0; 4096];
         overlay.write(&file, &page, 0).expect("write");
-        overlay.publish(&file).expect("publish");
+        overlay.publish(&file, |_| Ok(())).expect("publish");
         assert_eq!(file.stats().bytes_asked, 0);
         page[100] = 1;
         overlay.write(&file, &page, 4096).expect("write");
-        overlay.publish(&file).expect("publish");
+        overlay.publish(&file, |_| Ok(())).expect("publish");
         assert_eq!(file.stats().bytes_asked, 64);
     }
 }

@@ -1,14 +1,16 @@
 //! One open database file, which all connections of the process share.
 //!
-//! May import `failure`, `ffi` (the guard), `locks` and `settings`.
+//! May import `failure`, `ffi` (the guard), `locks`, `settings` and `versions`.
 
 use crate::failure::{Code, Failure, Result};
 use crate::ffi::guard::Guard;
 use crate::locks::Locks;
 use crate::settings::Settings;
+use crate::versions::Versions;
 use atomic_mmap::{AtomicMappedFile, Error};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 /// Offset of the two version numbers in the header of a database: 2 is WAL mode.
 const VERSIONS: u64 = 18;
@@ -38,6 +40,11 @@ pub(crate) struct Pair {
     pub locks: Locks,
     pub settings: Settings,
     pub is_read_only: bool,
+    /// The versions that read transactions see, if the settings want that. Without a writer there
+    /// is one version alone.
+    pub versions: Option<Versions>,
+    /// `true` if `PRAGMA journal_mode` answers `wal`.
+    pub says_wal: AtomicBool,
 }
 
 impl Pair {
@@ -67,8 +74,19 @@ impl Pair {
         };
         let file = file.map_err(|error| Failure::of(&error, Code::CANTOPEN))?;
         refuse_wal_mode(&file)?;
-        let locks = Locks::default();
-        Ok(Pair { file, identity, locks, settings: settings.clone(), is_read_only })
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let versions = (settings.snapshot_reads && !is_read_only)
+            .then(|| Versions::new(&file, folder, settings.overlay_memory))
+            .transpose()?;
+        Ok(Pair {
+            file,
+            identity,
+            locks: Locks::new(versions.is_some()),
+            settings: settings.clone(),
+            is_read_only,
+            versions,
+            says_wal: AtomicBool::new(false),
+        })
     }
 
     /// Closes the file, as its settings say.

@@ -22,6 +22,10 @@ pub(crate) struct Settings {
     pub max_len: Option<u64>,
     /// `overlay_memory`: memory for the pages of a transaction, in bytes.
     pub overlay_memory: u64,
+    /// `snapshot_reads`: a read transaction sees one version, and blocks no commit.
+    pub snapshot_reads: bool,
+    /// `wal=as-snapshots`: so it is, and `PRAGMA journal_mode=WAL` answers `wal`.
+    pub wal_as_snapshots: bool,
 }
 
 impl Settings {
@@ -51,6 +55,16 @@ impl Settings {
         let medium = parameter("medium").map(|name| {
             name.parse().map_err(|_| refuse("medium", &name, "there are dax, page-cache and ram"))
         });
+        let snapshot_reads = match parameter("snapshot_reads").as_deref() {
+            None | Some("0") => false,
+            Some("1") => true,
+            Some(other) => return Err(refuse("snapshot_reads", other, "there are 0 and 1")),
+        };
+        let wal_as_snapshots = match parameter("wal").as_deref() {
+            None => false,
+            Some("as-snapshots") => true,
+            Some(other) => return Err(refuse("wal", other, "there is as-snapshots")),
+        };
         Ok(Settings {
             durability,
             medium: medium.transpose()?,
@@ -58,6 +72,8 @@ impl Settings {
             busy_timeout: Duration::from_millis(number("busy_timeout")?.unwrap_or(0)),
             max_len: number("max_len")?,
             overlay_memory: number("overlay_memory")?.unwrap_or(BUDGET),
+            snapshot_reads: snapshot_reads || wal_as_snapshots,
+            wal_as_snapshots,
         })
     }
 }
@@ -80,9 +96,15 @@ mod tests {
             Durability::EveryWrite
         );
         assert_eq!(one("medium", "ram").expect("known").medium, Some(Medium::Ram));
-        for (name, value) in
-            [("durability", "full"), ("medium", "ssd"), ("close", ""), ("busy_timeout", "1s")]
-        {
+        assert!(one("wal", "as-snapshots").expect("known").snapshot_reads);
+        for (name, value) in [
+            ("durability", "full"),
+            ("medium", "ssd"),
+            ("close", ""),
+            ("busy_timeout", "1s"),
+            ("snapshot_reads", "yes"),
+            ("wal", "1"),
+        ] {
             let failure = one(name, value).expect_err("unknown");
             assert_eq!(failure.code, Code::ERROR);
             assert!(failure.message.expect("a message").contains(name));

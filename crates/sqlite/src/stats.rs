@@ -1,8 +1,9 @@
 //! The counters of a database's file, as one object of JSON.
 //!
-//! May import `pair`.
+//! May import `pair` and `versions`.
 
 use crate::pair::Pair;
+use crate::versions::Versions;
 
 /// Returns what `PRAGMA atomic_mmap_stats` answers.
 pub(crate) fn of(pair: &Pair) -> String {
@@ -27,6 +28,7 @@ pub(crate) fn of(pair: &Pair) -> String {
         ("deployments", stats.deployments),
         ("views", stats.views),
         ("reflection_allocated", stats.reflection_allocated),
+        ("copied_for_readers", pair.versions.as_ref().map_or(0, Versions::copied)),
     ];
     let words = words.iter().map(|(name, word)| format!("\"{name}\":\"{word}\""));
     let numbers = numbers.iter().map(|(name, number)| format!("\"{name}\":{number}"));

@@ -93,7 +93,7 @@ pub(crate) fn delete(path: &Path, below: impl FnOnce() -> Code) -> Code {
 pub(crate) fn exists(path: &Path) -> Option<bool> {
     match journals::place(path)? {
         Place::Absent => Some(false),
-        Place::Memory => Some(true),
+        Place::Memory => Some(journals::exists(path)),
         Place::Disk => None,
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! The variable `ATOMIC_MMAP_SQLITE_KILLS` sets the number of kills.
 
-use crate::common::{Role, Scratch, assert_whole, child, lines, number_from, one, ours_with, run};
+use crate::common::{
+    Role, Scratch, assert_whole, child, lines, number_from, one, ours_with, run, try_one,
+};
 use fastrand::Rng;
 use std::io::Write;
 use std::path::Path;
@@ -11,17 +13,25 @@ use std::thread;
 use std::time::Duration;
 
 /// Kills without the variable.
-const KILLS: u64 = 24;
+const KILLS: u64 = 32;
 
 /// The parameters of a writer.
-const WRITERS: [(&str, &str); 6] = [
+const WRITERS: [(&str, &str); 8] = [
     ("&medium=page-cache", "PRAGMA synchronous = FULL"),
     ("&medium=dax", "PRAGMA synchronous = NORMAL; PRAGMA cache_size = 5"),
     ("&medium=ram", "PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY"),
     ("&medium=page-cache&overlay_memory=20000", "PRAGMA synchronous = OFF; PRAGMA cache_size = 5"),
     ("&medium=page-cache", "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = TRUNCATE"),
     ("&medium=ram", "PRAGMA auto_vacuum = FULL; PRAGMA mmap_size = 1000000"),
+    ("&medium=page-cache&snapshot_reads=1", "PRAGMA auto_vacuum = FULL"),
+    (
+        "&medium=dax&snapshot_reads=1&overlay_memory=20000",
+        "PRAGMA cache_size = 5; PRAGMA journal_mode = PERSIST",
+    ),
 ];
+
+/// Returns 1 if the row of `total` is right.
+const WHOLE: &str = "SELECT sum = (SELECT coalesce(sum(v), 0) FROM item) FROM total";
 
 /// A transaction with the number `n`. The row of `total` tells what `item` has to hold.
 fn transaction(random: &mut Rng, n: u64) -> String {
@@ -49,6 +59,12 @@ pub fn write(role: &Role) {
     let (_, settings) = WRITERS[role.seed as usize % WRITERS.len()];
     let own = ours_with(&role.path, &role.parameters);
     run(&own, settings);
+    if role.parameters.contains("snapshot_reads") {
+        for _ in 0..2 {
+            let path = role.path.clone();
+            thread::spawn(move || read_for_ever(&path));
+        }
+    }
     let random = &mut Rng::with_seed(role.seed);
     let mut n: u64 = one(&own, "SELECT n FROM total").parse().expect("a number");
     // Every second writer is killed at any time, and the others after their first transaction.
@@ -73,6 +89,25 @@ pub fn write(role: &Role) {
     }
 }
 
+/// Looks whether each read transaction sees one whole state, beside a writer.
+fn read_for_ever(path: &Path) {
+    let own = ours_with(path, "");
+    loop {
+        let look = || -> rusqlite::Result<bool> {
+            own.execute_batch("BEGIN")?;
+            let n = try_one(&own, "SELECT n FROM total")?;
+            let is_whole = try_one(&own, WHOLE)? == "1";
+            let is_same = try_one(&own, "SELECT n FROM total")? == n;
+            own.execute_batch("COMMIT")?;
+            Ok(is_whole && is_same)
+        };
+        match look() {
+            Ok(true) => {}
+            other => println!(">torn {other:?}"),
+        }
+    }
+}
+
 /// Starts a writer and kills it. Returns the last transaction that it has acknowledged.
 fn kill_a_writer(role: &str, path: &Path, seed: u64, parameters: &str, random: &mut Rng) -> u64 {
     let mut writer = child(role, path, seed, parameters);
@@ -84,7 +119,7 @@ fn kill_a_writer(role: &str, path: &Path, seed: u64, parameters: &str, random: &
             if line == "open" {
                 say.send(()).expect("the test waits");
             } else {
-                last = line.parse().expect("a number");
+                last = line.parse().unwrap_or_else(|_| panic!("the writer says {line}"));
             }
         }
         last
@@ -117,8 +152,7 @@ fn acknowledged_transactions_survive_kills_and_none_is_torn() {
         assert_whole(&x);
         let n: u64 = one(&x, "SELECT n FROM total").parse().expect("a number");
         assert!(n >= last, "kill {kill}: {last} was acknowledged, {n} is there");
-        let sums = one(&x, "SELECT sum = (SELECT coalesce(sum(v), 0) FROM item) FROM total");
-        assert_eq!(sums, "1", "kill {kill}: a transaction is there in part");
+        assert_eq!(one(&x, WHOLE), "1", "kill {kill}: a transaction is there in part");
         acknowledged += last;
     }
     assert!(acknowledged > 0, "the writers have done something");

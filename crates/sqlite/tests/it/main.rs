@@ -9,6 +9,7 @@ mod connections;
 mod filter;
 mod kill;
 mod model;
+mod readers;
 mod space;
 mod stock;
 mod syncs;

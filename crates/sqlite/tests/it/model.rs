@@ -117,8 +117,9 @@ fn setting(n: u64) -> (&'static str, &'static str) {
 #[test]
 fn statements_do_what_they_do_on_the_stock_vfs() {
     let scratch = Scratch::in_memory();
-    for seed in 0..number_from("ATOMIC_MMAP_SQLITE_SEEDS", 8) {
+    for seed in 0..number_from("ATOMIC_MMAP_SQLITE_SEEDS", 16) {
         let (setting, uri) = setting(seed);
-        compare(&scratch, seed, setting, uri);
+        let reads = seed / 8 % 2;
+        compare(&scratch, seed, setting, &format!("{uri}&snapshot_reads={reads}"));
     }
 }

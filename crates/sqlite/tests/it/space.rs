@@ -77,6 +77,49 @@ fn a_full_disk_leaves_the_database_as_it_was() {
     }
 }
 
+/// A commit copies what it changes for a reader first. Without space for that the commit fails.
+#[test]
+fn a_full_disk_leaves_readers_their_version() {
+    for memory in ["", "&overlay_memory=0"] {
+        let Some(mount) = Mount::new("24m") else {
+            eprintln!("skipped: no right to mount a tmpfs");
+            return;
+        };
+        let path = mount.0.path("m/x.db");
+        let x = ours_with(&path, &format!("&medium=page-cache&snapshot_reads=1{memory}"));
+        run(&x, "CREATE TABLE t (a INTEGER PRIMARY KEY, b); INSERT INTO t(b) VALUES ('old')");
+        run(&x, "INSERT INTO t(b) SELECT hex(randomblob(1000000))");
+        let reader = ours_with(&path, "");
+        let (sum, count) =
+            ("SELECT total(unicode(b)) || length(b) FROM t", "SELECT count(*) FROM t");
+        run(&reader, "BEGIN");
+        let before = one(&reader, sum);
+        let mut commits = 0;
+        let change = "UPDATE t SET b = hex(randomblob(length(b) / 2)) WHERE a > 1;
+                      INSERT INTO t(b) SELECT hex(randomblob(500000))";
+        let result = loop {
+            match x.execute_batch(&format!("BEGIN; {change}; COMMIT")) {
+                Ok(()) => commits += 1,
+                failed => break failed,
+            }
+        };
+        assert_eq!(code(result), FULL, "{memory}");
+        let _ended = x.execute_batch("ROLLBACK");
+        assert_eq!(one(&x, count), (2 + commits).to_string());
+        assert_eq!(one(&reader, sum), before);
+        assert_eq!(one(&reader, count), "2");
+        assert_whole(&reader);
+        assert_whole(&x);
+        run(&reader, "COMMIT");
+        assert_eq!(one(&reader, count), (2 + commits).to_string());
+        drop(reader);
+        x.close().expect("close");
+        let plain = stock(&path);
+        assert_eq!(one(&plain, count), (2 + commits).to_string());
+        assert_whole(&plain);
+    }
+}
+
 /// Fills the disk to its last page, by files beside the database. Returns their folder.
 fn fill_up(mount: &Mount) -> PathBuf {
     let folder = mount.0.path("m/fill");

@@ -1,7 +1,8 @@
 //! The SQLite that does not know this VFS: its files, its journals and its locks.
 
 use crate::common::{
-    Role, Scratch, assert_whole, child, code, lines, one, ours, run, stock, try_one, try_ours,
+    Role, Scratch, assert_whole, child, code, lines, one, ours, ours_with, run, stock, try_one,
+    try_ours,
 };
 
 const BUSY: i32 = 5;
@@ -41,6 +42,11 @@ pub fn leave_hot_journal(role: &Role) {
 
 #[test]
 fn a_hot_journal_of_the_stock_vfs_is_played_back() {
+    play_back("");
+    play_back("&snapshot_reads=1");
+}
+
+fn play_back(parameters: &str) {
     let scratch = Scratch::in_memory();
     let path = scratch.path("x.db");
     let plain = stock(&path);
@@ -56,12 +62,13 @@ fn a_hot_journal_of_the_stock_vfs_is_played_back() {
     victim.wait().expect("wait");
     let journal = std::fs::metadata(scratch.path("x.db-journal")).expect("a hot journal");
     assert!(journal.len() > 10_000);
-    let own = ours(&path);
+    let (own, other) = (ours_with(&path, parameters), ours(&path));
     assert_eq!(one(&own, "SELECT sum(a) FROM t"), "300");
+    assert_eq!(one(&other, "SELECT sum(a) FROM t"), "300");
     assert_whole(&own);
     assert!(!scratch.names().contains(&"x.db-journal".to_owned()), "played back");
     run(&own, "UPDATE t SET a = 2");
-    drop(own);
+    drop((own, other));
     assert_eq!(scratch.names(), ["x.db"]);
     assert_eq!(one(&stock(&path), "SELECT sum(a) FROM t"), "600");
 }
