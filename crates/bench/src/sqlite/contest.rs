@@ -162,6 +162,14 @@ impl Entrant {
         Ok(Entrant { mode, db, path: path.to_owned() })
     }
 
+    /// Opens another connection to the database.
+    ///
+    /// # Errors
+    /// Returns the error of SQLite.
+    pub fn another(&self, place: Place) -> io::Result<Connection> {
+        self.mode.open(&self.path, place).map_err(io::Error::other)
+    }
+
     /// Runs `count` transactions of `work` without a sync, so that the files have their space and
     /// their lengths. Later turns measure what lasts.
     ///

@@ -13,6 +13,7 @@
 //! | `tpcc` | TPC-C |
 //! | `ycsb` | YCSB A to F |
 //! | `rows` | updates of 1 KiB by page size, and small transactions as Mobibench has them |
+//! | `readers` | updates beside a thread that reads |
 //! | `volume` | bytes written to the device |
 //! | `alone` | one contender, for a profiler |
 //! | `speedtest` | SQLite's `speedtest1` |
@@ -20,6 +21,7 @@
 pub mod alone;
 mod contest;
 pub mod modes;
+mod readers;
 mod rows;
 mod speedtest;
 mod tpcc;
@@ -49,13 +51,15 @@ pub fn measure(options: &Options) -> io::Result<Found> {
     let quick = options.quick;
     type Group<'a> = (&'a str, Box<dyn Fn(&Scratch, &mut Found) -> io::Result<()> + 'a>);
     let on = |place| Contest::new(place, quick);
-    let groups: [Group<'_>; 9] = [
+    let groups: [Group<'_>; 11] = [
         ("tpcc", Box::new(move |s, f| tpcc::run::measure(&on(Place::Disk), s, f))),
         ("tpcc_pmem", Box::new(move |s, f| tpcc::run::measure(&on(Place::Pmem), s, f))),
         ("update", Box::new(move |s, f| rows::updates(&on(Place::Disk), s, f))),
         ("update_pmem", Box::new(move |s, f| rows::updates(&on(Place::Pmem), s, f))),
         ("pages", Box::new(move |s, f| rows::page_sizes(&on(Place::Disk).halved(), s, f))),
         ("small", Box::new(move |s, f| rows::small(&on(Place::Disk).halved(), s, f))),
+        ("readers", Box::new(move |s, f| readers::measure(&on(Place::Disk).halved(), s, f))),
+        ("readers_pmem", Box::new(move |s, f| readers::measure(&on(Place::Pmem), s, f))),
         ("ycsb", Box::new(move |s, f| ycsb::measure(&on(Place::Disk).halved(), s, f))),
         ("bytes", Box::new(move |s, f| volume::measure(quick, s, f))),
         ("speedtest1", Box::new(move |s, f| speedtest::measure(quick, s, f))),

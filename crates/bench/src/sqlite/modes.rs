@@ -8,6 +8,8 @@ use std::path::Path;
 pub enum Mode {
     /// This crate's VFS, `synchronous=FULL`.
     OursFull,
+    /// This crate's VFS, `synchronous=FULL`, and reads of earlier versions.
+    OursSnapshots,
     /// This crate's VFS, `synchronous=OFF`.
     OursOff,
     /// Write-ahead log, `synchronous=FULL`.
@@ -22,7 +24,7 @@ pub enum Mode {
     Unsafe,
 }
 
-/// All modes, ours first.
+/// The modes of most groups, ours first.
 pub const ALL: [Mode; 7] = [
     Mode::OursFull,
     Mode::OursOff,
@@ -50,6 +52,7 @@ impl Mode {
     pub fn name(self) -> &'static str {
         match self {
             Mode::OursFull => "ours_full",
+            Mode::OursSnapshots => "ours_snapshots",
             Mode::OursOff => "ours_off",
             Mode::WalFull => "wal_full",
             Mode::WalNormal => "wal_normal",
@@ -61,7 +64,7 @@ impl Mode {
 
     /// Returns `true` for this crate's VFS.
     pub fn is_ours(self) -> bool {
-        matches!(self, Mode::OursFull | Mode::OursOff)
+        matches!(self, Mode::OursFull | Mode::OursSnapshots | Mode::OursOff)
     }
 
     /// Returns what a power loss leaves of an acknowledged transaction.
@@ -69,7 +72,7 @@ impl Mode {
         match (self, place) {
             (Mode::Unsafe, _) => "nothing is promised",
             // The VFS writes through to persistent memory at each publication.
-            (Mode::OursFull | Mode::OursOff, Place::Pmem) => "survives a power loss of real pmem",
+            (ours, Place::Pmem) if ours.is_ours() => "survives a power loss of real pmem",
             (_, Place::Pmem) => "survives the process; no flush",
             (Mode::OursOff | Mode::WalNormal, _) => "whole; a power loss may undo the last ones",
             _ => "survives a power loss",
@@ -78,7 +81,7 @@ impl Mode {
 
     fn pragmas(self) -> &'static str {
         match self {
-            Mode::OursFull | Mode::DeleteFull => "PRAGMA synchronous = FULL",
+            Mode::OursFull | Mode::OursSnapshots | Mode::DeleteFull => "PRAGMA synchronous = FULL",
             Mode::OursOff => "PRAGMA synchronous = OFF",
             Mode::WalFull => "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL",
             Mode::WalNormal => "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
@@ -95,7 +98,9 @@ impl Mode {
         let db = if self.is_ours() {
             atomic_mmap_sqlite::register().expect("register the VFS");
             let medium = if place == Place::Pmem { "dax" } else { "page-cache" };
-            let uri = format!("file:{}?vfs=atomic-mmap&medium={medium}", path.display());
+            let reads = u8::from(self == Mode::OursSnapshots);
+            let options = format!("vfs=atomic-mmap&medium={medium}&snapshot_reads={reads}");
+            let uri = format!("file:{}?{options}", path.display());
             Connection::open_with_flags(uri, OpenFlags::default())?
         } else {
             Connection::open(path)?
