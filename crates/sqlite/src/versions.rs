@@ -287,6 +287,7 @@ mod tests {
     use super::*;
     use atomic_mmap::Medium;
     use fastrand::Rng;
+    use std::sync::atomic::AtomicBool;
 
     fn file(folder: &Path, name: &str) -> AtomicMappedFile {
         let options = AtomicMappedFile::options().create(true).medium(Medium::Ram);
@@ -295,6 +296,10 @@ mod tests {
 
     fn versions_of(file: &AtomicMappedFile, folder: &Path, budget: u64) -> Versions {
         Versions::new(file, folder, budget).expect("read")
+    }
+
+    fn keep(versions: &Versions, file: &AtomicMappedFile, range: Range<u64>) {
+        versions.keep(file, std::slice::from_ref(&range)).expect("keep");
     }
 
     fn assert_reads(
@@ -319,13 +324,13 @@ mod tests {
         for _ in 0..random.usize(1..4) {
             let at = random.usize(..=now.len());
             if random.u8(..) < 50 {
-                versions.keep(file, &[at as u64..now.len() as u64]).expect("keep");
+                keep(versions, file, at as u64..now.len() as u64);
                 now.truncate(at);
                 file.set_len(at as u64).expect("cut");
                 continue;
             }
             let end = at + random.usize(1..9000);
-            versions.keep(file, &[at as u64..end as u64]).expect("keep");
+            keep(versions, file, at as u64..end as u64);
             let bytes: Vec<u8> = (at..end).map(|_| random.u8(..)).collect();
             now.resize(now.len().max(end), 0);
             now[at..end].copy_from_slice(&bytes);
@@ -380,6 +385,41 @@ mod tests {
         }
     }
 
+    /// The header counts the commits, and every other byte is that number.
+    #[test]
+    fn threads_read_the_version_that_they_have_begun_with() {
+        const LEN: u64 = 4 * BLOCK;
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = file(folder.path(), "x");
+        file.set_len(LEN).expect("grow");
+        let versions = versions_of(&file, folder.path(), 1 << 20);
+        let is_over = AtomicBool::new(false);
+        let read = || {
+            while !is_over.load(Ordering::Relaxed) {
+                let version = versions.begin();
+                for block in [1, 2, 3] {
+                    let mut bytes = [9; BLOCK as usize];
+                    versions.read(&file, version, &mut bytes, block * BLOCK).expect("read");
+                    assert!(bytes.iter().all(|byte| *byte == version.counters[0]), "{version:?}");
+                }
+                versions.end(version);
+            }
+        };
+        std::thread::scope(|scope| {
+            let readers = [scope.spawn(read), scope.spawn(read)];
+            for n in 0..5000_u64 {
+                let writer = versions.begin();
+                keep(&versions, &file, 0..LEN);
+                let bytes = [n as u8; (LEN - BLOCK) as usize];
+                file.write_many(&[(COUNTERS.start, &[n as u8]), (BLOCK, &bytes)]).expect("write");
+                versions.end(versions.settle(&file, writer));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert!(readers.into_iter().all(|reader| reader.join().is_ok()));
+        });
+        assert_eq!(versions.copied(), 0);
+    }
+
     #[test]
     fn a_long_reader_costs_one_copy_of_each_block() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -389,7 +429,7 @@ mod tests {
         let reader = versions.begin();
         for n in 0..50 {
             let (writer, at) = (versions.begin(), n % 4 * BLOCK);
-            versions.keep(&file, &[at..at + 10]).expect("keep");
+            keep(&versions, &file, at..at + 10);
             file.write_at(&[1; 10], at).expect("write");
             let writer = versions.settle(&file, writer);
             versions.end(writer);
@@ -409,7 +449,7 @@ mod tests {
         for (at, is_commit) in [(BLOCK, false), (0, false), (24, true)] {
             let writer = versions.begin();
             assert!(versions.may_write(writer));
-            versions.keep(&file, &[at..at + 1]).expect("keep");
+            keep(&versions, &file, at..at + 1);
             file.write_at(&[1], at).expect("write");
             versions.end(versions.settle(&file, writer));
             assert_eq!(versions.may_write(reader), !is_commit);
@@ -425,7 +465,7 @@ mod tests {
         file.set_len(BLOCK).expect("grow");
         let versions = versions_of(&file, folder.path(), 1 << 20);
         let writer = versions.begin();
-        versions.keep(&file, &[0..1]).expect("keep");
+        keep(&versions, &file, 0..1);
         file.write_at(&[1], 0).expect("write");
         versions.leave_unfinished();
         versions.end(writer);
