@@ -41,6 +41,26 @@ with db:
     db.execute("INSERT INTO note(text) VALUES ('third')")
 db.close()
 
+# A read transaction is a snapshot: it sees one state, and blocks no commit.
+uri = "file:notes.db?vfs=atomic-mmap&wal=as-snapshots"
+db, reader = [sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None) for _ in range(2)]
+assert db.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
+count = "SELECT count(*) FROM note"
+reader.execute("BEGIN")
+assert reader.execute(count).fetchone() == (3,)
+db.execute("DELETE FROM note WHERE text = 'second'")
+assert reader.execute(count).fetchone() == (3,)
+try:
+    reader.execute("INSERT INTO note(text) VALUES ('fourth')")
+    raise AssertionError("a writer that has read an earlier version")
+except sqlite3.OperationalError as error:
+    print("a reader that wants to write:", error)
+reader.execute("COMMIT")
+reader.execute("INSERT INTO note(text) VALUES ('fourth')")
+assert db.execute(count).fetchone() == (3,)
+reader.close()
+db.close()
+
 # An open that fails says why in a function of the loading connection, and in SQLite's log.
 plain = sqlite3.connect("notes.db")
 assert plain.execute("SELECT count(*) FROM note").fetchone() == (3,)
