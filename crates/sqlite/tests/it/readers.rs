@@ -68,8 +68,8 @@ fn a_reader_sees_its_state_while_writers_commit() {
     }
 }
 
-/// SQLite reads pages in place while it steps through a query, where it may. Pages that are pinned so
-/// would fail a commit that makes the file shorter.
+/// SQLite reads pages in place while it steps through a query, where it may. Pages that are pinned
+/// for that would fail a commit that makes the file shorter.
 #[test]
 fn a_query_under_way_fails_no_commit() {
     for medium in ["&medium=dax", "&medium=ram", "&medium=page-cache"] {
