@@ -64,13 +64,20 @@ impl Engine {
     /// # Errors
     /// Those of making a companion. Nothing is left of it then.
     pub(crate) fn make_store(&self) -> Result<&Store> {
-        let _one_thread_makes_it = self.making_store.lock();
+        // One thread at a time makes the store.
+        let mut leftover = self.making_store.lock();
         if let Some(store) = self.snapshots.get() {
             return Ok(store);
         }
         let companions = self.open_companions()?;
         let name = companions.snapshots();
         let new = name.with_suffix(UNFINISHED);
+        if let Some(there) = &*leftover {
+            // An earlier attempt could not remove its file.
+            let removed = remove_if_is(&self.platform, &new, there);
+            removed.map_err(|e| Error::io("remove", new.path(), e))?;
+            *leftover = None;
+        }
         let how = OpenHow { create: false, create_new: true, mode: 0o600, reads_only: false };
         let file = self.platform.open(&new, how);
         let file =
@@ -88,7 +95,9 @@ impl Engine {
         };
         let store = made().inspect_err(|_| {
             for name in [&new, name] {
-                let _best_effort = remove_if_is(&self.platform, name, &there);
+                if remove_if_is(&self.platform, name, &there).is_err() {
+                    *leftover = Some(there);
+                }
             }
         })?;
         Ok(self.snapshots.get_or_init(|| store))

@@ -69,6 +69,7 @@ use crate::mutant::planted;
 use crate::pair::log::lanes::{LaneKeeper, Lanes};
 use crate::pair::snapshots::Store;
 use crate::pair::{Opened, Pair};
+use crate::platform::FileStat;
 use crate::primitive::{Mutex, Ordering};
 use crate::registry::Registration;
 use crate::units::LaneIndex;
@@ -118,8 +119,9 @@ pub(crate) struct Engine {
     superblock: Mutex<Superblock>,
     registrations: Mutex<Vec<Registration>>,
     companions: Companions,
-    /// Held while the store of snapshots is made.
-    making_store: Mutex<()>,
+    /// Held while the store of snapshots is made. Has the file of an attempt that failed and could
+    /// not remove it.
+    making_store: Mutex<Option<FileStat>>,
     maps_synchronously: bool,
     cache_is_shared: bool,
     /// Taken by transactions that have lost too often, so that they run one at a time.
@@ -198,7 +200,7 @@ impl Engine {
                 superblock: Mutex::new(setup.superblock),
                 registrations: Mutex::new(setup.registrations),
                 companions: setup.companions,
-                making_store: Mutex::new(()),
+                making_store: Mutex::new(None),
                 maps_synchronously: setup.maps_synchronously,
                 cache_is_shared: setup.cache_is_shared,
                 turns: Mutex::new(()),

@@ -95,8 +95,10 @@ impl Engine {
         drop(lane);
         // The snapshot is dropped. What cannot be given back now is, after a later drop. A failed
         // sync has poisoned the handle.
-        let _given_back_later = self.collect_snapshots();
-        self.check_usable()
+        match self.collect_snapshots() {
+            Err(error) if !self.is_usable() => Err(error),
+            _given_back_later => self.check_usable(),
+        }
     }
 
     /// Takes a snapshot out of the table, and then out of the set that operations go by. The caller

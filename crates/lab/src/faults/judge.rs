@@ -350,15 +350,6 @@ pub fn may_be_absorbed(
     }
 }
 
-/// Returns `true` if a seal finds the store that an earlier one has begun and could not remove. The
-/// next opening removes it.
-pub fn is_of_unfinished_store(op: &Op, error: &Error) -> bool {
-    let Error::Io { path, source, .. } = error else { return false };
-    matches!(op, Op::Seal(_))
-        && path.to_string_lossy().ends_with(".snapshots.new")
-        && source.kind() == io::ErrorKind::AlreadyExists
-}
-
 /// Returns `true` if the call may report missing space. A view never does, because it becomes a
 /// copy. The write under a view may.
 pub fn may_lack_space(op: &Op) -> bool {

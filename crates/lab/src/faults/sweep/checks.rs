@@ -16,11 +16,7 @@ impl Run<'_> {
         let at = self.plan.place().and_then(|nth| baseline.get(nth - 1));
         // The operation may have absorbed a lasting failure there, and returned a later one.
         let at = at.map(|(_, called)| called).filter(|_| !self.plan.lasts());
-        // The snapshot is dropped then, and giving its space back has poisoned the handle.
-        let is_dropped = matches!((op, error), (Op::DropSnapshot(_), Error::Poisoned { .. }));
-        if !is_dropped
-            && let Err(why) = judge::is_right(error, self.plan.code(), at, &self.bench.place)
-        {
+        if let Err(why) = judge::is_right(error, self.plan.code(), at, &self.bench.place) {
             self.violation(&format!("the wrong error: {why}"));
         }
         if matches!(error, Error::NoSpace { .. })
