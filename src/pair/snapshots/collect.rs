@@ -18,7 +18,7 @@
 use super::Store;
 use super::append::Cursor;
 use super::index::{Kept, RecordAt};
-use super::live::Live;
+use super::live::{Before, Live};
 use crate::bitmap::Slices;
 use crate::error::{Error, Result};
 use crate::format::snapshots::segment::{LONGEST_RECORD, Record, record_len};
@@ -30,12 +30,32 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A segment of which at most one in this many bytes is needed gets emptied.
 const SPARSE: usize = 4;
 
+/// Segments that are freed under one lock.
+const AT_A_TIME: usize = 64;
+
 /// A record that is needed, and the slices of it that are.
 #[derive(Clone, Copy)]
 struct Needed {
     page: PageIndex,
     kept: Kept,
     slices: Slices,
+}
+
+/// The bytes of each segment that are needed, by the segment's number.
+struct NeededBytes(Vec<usize>);
+
+impl NeededBytes {
+    fn add(&mut self, segment: SegmentIndex, bytes: usize) {
+        let n = segment.0 as usize;
+        if n >= self.0.len() {
+            self.0.resize(n + 1, 0);
+        }
+        self.0[n] += bytes;
+    }
+
+    fn of(&self, segment: SegmentIndex) -> usize {
+        self.0.get(segment.0 as usize).copied().unwrap_or(0)
+    }
 }
 
 /// A copy of a record.
@@ -64,14 +84,13 @@ impl Store {
         let closed = self.segments.lock().closed();
         let needed = self.prune(&live);
         let free: Vec<SegmentIndex> =
-            closed.iter().filter(|segment| !needed.contains_key(segment)).copied().collect();
-        let sparse = |segment: &SegmentIndex| {
-            let in_it = needed.get(segment).map_or(&[][..], |needed| needed);
-            let bytes: usize = in_it.iter().map(|n| record_len(n.slices.count())).sum();
-            closed.contains(segment) && !in_it.is_empty() && bytes * SPARSE <= SEGMENT
+            closed.iter().filter(|segment| needed.of(**segment) == 0).copied().collect();
+        let is_sparse = |segment: &SegmentIndex| {
+            let bytes = needed.of(*segment);
+            bytes != 0 && bytes * SPARSE <= SEGMENT
         };
-        let sparse: BTreeSet<SegmentIndex> = needed.keys().copied().filter(sparse).collect();
-        let (moved, emptied) = self.copy_needed(&needed, &sparse)?;
+        let sparse: BTreeSet<SegmentIndex> = closed.iter().copied().filter(is_sparse).collect();
+        let (moved, emptied) = self.copy_needed(self.needed_in(&live, &sparse))?;
         if !moved.is_empty() {
             // Orders the copies before the end of the originals.
             unless!(FreedBeforeSettled, settle()?);
@@ -86,35 +105,59 @@ impl Store {
                 // Orders the ends before the headers: an end without its records is damage.
                 unless!(FreedWithEnd, settle()?);
             }
-            self.segments.lock().free(&self.file, &free);
+            // Some at a time: appenders take segments meanwhile.
+            for some in free.chunks(AT_A_TIME) {
+                self.segments.lock().free(&self.file, some);
+            }
+            self.segments.lock().give_back_chunks(&self.file);
         }
         Ok(())
     }
 
-    /// Forgets what is not needed, and returns what is, by segment.
-    fn prune(&self, live: &Live) -> BTreeMap<SegmentIndex, Vec<Needed>> {
-        let mut needed: BTreeMap<SegmentIndex, Vec<Needed>> = BTreeMap::new();
-        self.index.prune(live, |page, kept, slices| {
-            let of_segment = needed.entry(kept.at.segment()).or_default();
-            of_segment.push(Needed { page, kept, slices });
+    /// Forgets what is not needed, and returns the bytes of each segment that are.
+    fn prune(&self, live: &Live) -> NeededBytes {
+        let mut needed = NeededBytes(Vec::new());
+        self.index.prune(live, |_, kept, slices| {
+            needed.add(kept.at.segment(), record_len(slices.count()));
         });
-        // In a fixed order: the index has none.
-        needed.values_mut().for_each(|of_segment| of_segment.sort_by_key(|needed| needed.kept.at));
         needed
     }
 
-    /// Appends the needed records of `sparse` segments again. Returns the copies, and the segments
-    /// that have a copy of all that is needed in them.
+    /// Returns the needed records of these segments, which are closed, by segment.
+    fn needed_in(
+        &self,
+        live: &Live,
+        segments: &BTreeSet<SegmentIndex>,
+    ) -> BTreeMap<SegmentIndex, Vec<Needed>> {
+        let mut all: BTreeMap<SegmentIndex, Vec<Needed>> = BTreeMap::new();
+        if segments.is_empty() {
+            return all;
+        }
+        self.index.for_each_page(|page, records| {
+            let mut before = Before::default();
+            for kept in records {
+                let slices = live.needed(&before, kept);
+                before.add(kept);
+                if segments.contains(&kept.at.segment()) {
+                    let of_segment = all.entry(kept.at.segment()).or_default();
+                    of_segment.push(Needed { page, kept: *kept, slices });
+                }
+            }
+        });
+        all
+    }
+
+    /// Appends needed records of segments again. Returns the copies, and the segments that have a
+    /// copy of all that is needed in them.
     fn copy_needed(
         &self,
-        needed: &BTreeMap<SegmentIndex, Vec<Needed>>,
-        sparse: &BTreeSet<SegmentIndex>,
+        needed: BTreeMap<SegmentIndex, Vec<Needed>>,
     ) -> Result<(Vec<Moved>, Vec<SegmentIndex>)> {
         let (mut moved, mut emptied) = (Vec::new(), Vec::new());
-        for segment in sparse {
+        for (segment, of_segment) in needed {
             let mut are_all = true;
-            for needed in &needed[segment] {
-                match self.copy_record(*needed) {
+            for needed in of_segment {
+                match self.copy_record(needed) {
                     Ok(Some(copy)) => moved.push(copy),
                     // Bytes of an operation that has not drained yet: the next time.
                     Ok(None) => are_all = false,
@@ -123,7 +166,7 @@ impl Store {
                 }
             }
             if are_all {
-                emptied.push(*segment);
+                emptied.push(segment);
             }
         }
         Ok((moved, emptied))
@@ -154,14 +197,14 @@ impl Store {
     fn retire(
         &self,
         ends: &[Option<(SegmentIndex, usize)>],
-        needed: &BTreeMap<SegmentIndex, Vec<Needed>>,
+        needed: &NeededBytes,
     ) -> Vec<SegmentIndex> {
         let mut retired = Vec::new();
         for (cursor, end) in self.cursors.all().iter().zip(ends) {
             let Some((segment, at)) = *end else { continue };
             let Some(mut cursor) = cursor.try_lock() else { continue };
             let is_still = cursor.is_some_and(|now| now.segment == segment && now.at == at);
-            if is_still && !needed.contains_key(&segment) {
+            if is_still && needed.of(segment) == 0 {
                 *cursor = None;
                 self.segments.lock().close(segment);
                 retired.push(segment);

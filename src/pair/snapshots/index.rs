@@ -4,20 +4,20 @@
 //! in the file, as far as this process sees it, and stays there until it is no longer named and
 //! all readers have left ([`collect`](super::collect)).
 //!
-//! A shard's lock is taken last and held briefly: nothing else is locked under it. May import
-//! `live`, `format::snapshots`, `bitmap`, `primitive`, `units`, and the planted bugs.
+//! A region's lock is taken last and held briefly: nothing else is locked under it. May import
+//! `live`, `format`, `bitmap`, `primitive`, `units`, and the planted bugs.
 
-use super::live::Live;
+use super::live::{Before, Live};
 use crate::bitmap::Slices;
+use crate::format::layout::MAX_LEN;
 use crate::format::snapshots::SegmentIndex;
 use crate::format::snapshots::segment::Record;
-use crate::primitive::{Mutex, many};
-use crate::units::{PageIndex, SLICE};
+use crate::primitive::{Mutex, OnceBox, many};
+use crate::units::{
+    PAGES_PER_REGION, PageIndex, REGIONS_PER_SUPERCHUNK, RegionIndex, SLICE, SUPERCHUNK,
+};
 use smallvec::SmallVec;
-use std::collections::HashMap;
 use std::ops::Range;
-
-const SHARDS: usize = 64;
 
 /// The offset of a record in the store's file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -62,37 +62,71 @@ impl<'b> KeptSlices<'b> {
 }
 
 /// The records of a page, in ascending order of their epochs.
-pub(super) type Records = SmallVec<[Kept; 2]>;
+type Records = Vec<Kept>;
 
-/// The records of all pages.
+/// The records of the pages of a region.
+struct OfRegion(Mutex<[Records; PAGES_PER_REGION]>);
+
+/// The regions of a superchunk. One is made at its first record.
+type Regions = [OnceBox<OfRegion>; REGIONS_PER_SUPERCHUNK];
+
+/// The number of superchunks of the longest file.
+const SUPERCHUNKS: usize = (MAX_LEN / SUPERCHUNK as u64) as usize;
+
+/// The records of all pages. A page's entry is found by arithmetic.
 pub(super) struct Index {
-    shards: Box<[Mutex<HashMap<PageIndex, Records>>; SHARDS]>,
+    superchunks: Box<[OnceBox<Regions>; SUPERCHUNKS]>,
 }
 
 impl Index {
-    /// Makes an index of nothing.
+    /// Makes an index of nothing. Takes 16 KiB.
     pub fn new() -> Self {
-        Index { shards: many(|| Mutex::new(HashMap::new())) }
+        Index { superchunks: many(OnceBox::new) }
     }
 
-    fn shard(&self, page: PageIndex) -> &Mutex<HashMap<PageIndex, Records>> {
-        &self.shards[page.0 as usize % SHARDS]
+    fn region(&self, index: RegionIndex) -> Option<&OfRegion> {
+        self.superchunks[index.superchunk()].get()?[index.in_superchunk()].get()
+    }
+
+    fn load_region(&self, index: RegionIndex) -> &OfRegion {
+        let regions = self.superchunks[index.superchunk()].get_or_init(|| many(OnceBox::new));
+        regions[index.in_superchunk()].get_or_init(|| {
+            Box::new(OfRegion(Mutex::new(std::array::from_fn(|_| Records::new()))))
+        })
+    }
+
+    /// Returns the regions that have had a record, in ascending order.
+    fn regions(&self) -> impl Iterator<Item = (RegionIndex, &OfRegion)> {
+        let superchunks = self.superchunks.iter().enumerate();
+        let made = superchunks.filter_map(|(n, regions)| Some((n, regions.get()?)));
+        made.flat_map(|(n, regions)| {
+            let index = move |m| RegionIndex((n * REGIONS_PER_SUPERCHUNK + m) as u64);
+            regions.iter().enumerate().filter_map(move |(m, of)| Some((index(m), of.get()?)))
+        })
+    }
+
+    /// Calls `f` with the records of a page, in ascending order of their epochs.
+    fn with_records<T>(&self, page: PageIndex, f: impl FnOnce(&[Kept]) -> T) -> T {
+        match self.region(page.region()) {
+            Some(of) => f(&of.0.lock()[page.in_region()]),
+            None => f(&[]),
+        }
     }
 
     /// Adds a record. Its bytes have been stored.
     pub fn add(&self, page: PageIndex, kept: Kept) {
-        let mut shard = self.shard(page).lock();
-        let records = shard.entry(page).or_default();
-        let after = records.partition_point(|record| record.epoch <= kept.epoch);
-        records.insert(after, kept);
+        let mut of = self.load_region(page.region()).0.lock();
+        let records = &mut of[page.in_region()];
+        let later = records.iter().rev().take_while(|record| record.epoch > kept.epoch).count();
+        records.insert(records.len() - later, kept);
     }
 
     /// Returns the union of the masks of the page's records of this epoch and later ones.
     pub fn kept_since(&self, page: PageIndex, epoch: u64) -> Slices {
-        let shard = self.shard(page).lock();
-        let records = shard.get(&page).map_or(&[][..], |records| records);
-        let since = records.iter().rev().take_while(|record| record.epoch >= epoch);
-        since.fold(Slices::NONE, |all, record| all.or(record.mask))
+        self.with_records(page, |records| {
+            let since = records.iter().rev().take_while(|record| record.epoch >= epoch);
+            since.fold(Slices::NONE, |all, record| all.or(record.mask))
+        })
     }
 
     /// Returns the records that have `wanted` slices as they were at the seal of `epoch`, each with
@@ -104,64 +138,74 @@ impl Index {
         wanted: Slices,
     ) -> (SmallVec<[(Slices, Kept); 2]>, Slices) {
         let (mut found, mut rest) = (SmallVec::new(), wanted);
-        let shard = self.shard(page).lock();
-        let records = shard.get(&page).map_or(&[][..], |records| records);
-        let from = records.partition_point(|record| record.epoch < epoch);
-        for record in &records[from..] {
-            let part = rest.and(record.mask);
-            if !part.is_empty() {
-                found.push((part, *record));
-                rest = rest.without(part);
+        self.with_records(page, |records| {
+            let from = records.partition_point(|record| record.epoch < epoch);
+            for record in &records[from..] {
+                let part = rest.and(record.mask);
+                if !part.is_empty() {
+                    found.push((part, *record));
+                    rest = rest.without(part);
+                }
+                if rest.is_empty() {
+                    break;
+                }
             }
-        }
+        });
         (found, rest)
     }
 
     /// Returns the pages that have a record of this epoch or a later one, in ascending order.
     pub fn pages_since(&self, epoch: u64) -> Vec<PageIndex> {
         let mut pages = Vec::new();
-        for shard in self.shards.iter() {
-            let shard = shard.lock();
-            let has_since =
-                |records: &Records| records.last().is_some_and(|record| record.epoch >= epoch);
-            pages.extend(shard.iter().filter(|(_, records)| has_since(records)).map(|(p, _)| *p));
-        }
-        pages.sort_unstable();
+        self.for_each_page(|page, records| {
+            if records.last().is_some_and(|record| record.epoch >= epoch) {
+                pages.push(page);
+            }
+        });
         pages
     }
 
     /// Forgets the records that no live snapshot needs. Calls `needed` with each of the others, and
     /// the slices of it that are needed.
     pub fn prune(&self, live: &Live, mut needed: impl FnMut(PageIndex, Kept, Slices)) {
-        for shard in self.shards.iter() {
-            shard.lock().retain(|page, records| {
-                let all = records.clone();
-                let mut n = 0;
+        for (index, of) in self.regions() {
+            for n in 0..PAGES_PER_REGION {
+                // For a page at a time: writers of other pages go on.
+                let records = &mut of.0.lock()[n];
+                let mut before = Before::default();
                 records.retain(|record| {
-                    let slices = live.needed(&all, n);
-                    n += 1;
+                    let slices = live.needed(&before, record);
+                    before.add(record);
                     if !slices.is_empty() {
-                        needed(*page, *record, slices);
+                        needed(index.page(n), *record, slices);
                     }
                     !slices.is_empty()
                 });
-                !records.is_empty()
-            });
+                if records.len() * 4 < records.capacity() {
+                    records.shrink_to_fit();
+                }
+            }
         }
     }
 
     /// Replaces the record at `old` by one with the bytes of its needed slices.
     pub fn replace(&self, page: PageIndex, old: RecordAt, new: Kept) {
-        let mut shard = self.shard(page).lock();
-        let mut records = shard.get_mut(&page).into_iter().flatten();
-        if let Some(record) = records.find(|record| record.at == old) {
+        let Some(of) = self.region(page.region()) else { return };
+        let mut of = of.0.lock();
+        if let Some(record) = of[page.in_region()].iter_mut().find(|record| record.at == old) {
             debug_assert_eq!(record.epoch, new.epoch);
             *record = new;
         }
     }
 
-    /// Calls `f` with the records of each page, in no order.
-    pub fn for_each_page(&self, mut f: impl FnMut(&[Kept])) {
-        self.shards.iter().for_each(|shard| shard.lock().values().for_each(|records| f(records)));
+    /// Calls `f` with each page that has records, in ascending order, and its records.
+    pub fn for_each_page(&self, mut f: impl FnMut(PageIndex, &[Kept])) {
+        for (index, of) in self.regions() {
+            for (n, records) in of.0.lock().iter().enumerate() {
+                if !records.is_empty() {
+                    f(index.page(n), records);
+                }
+            }
+        }
     }
 }

@@ -11,6 +11,7 @@ use super::index::Kept;
 use crate::bitmap::Slices;
 use crate::format::snapshots::table::Table;
 use crate::mutant::planted;
+use smallvec::SmallVec;
 
 /// The snapshots that were live at one time.
 pub(super) struct Live {
@@ -34,46 +35,57 @@ impl Live {
         &self.numbers[start.min(end)..end]
     }
 
-    /// Returns the slices of `records[n]` that a live snapshot needs. `records` are all records of
-    /// a page, in ascending order of their epochs. A record of a snapshot that was sealed later is
-    /// needed as a whole: the snapshot is not in this set, and may be live.
-    pub fn needed(&self, records: &[Kept], n: usize) -> Slices {
-        let Kept { epoch, mask, .. } = records[n];
+    /// Returns the slices of a record that a live snapshot needs. `before` are the records of its
+    /// page that come before it. A record of a snapshot that was sealed later is needed as a whole:
+    /// the snapshot is not in this set, and may be live.
+    pub fn needed(&self, before: &Before, record: &Kept) -> Slices {
+        let epoch = record.epoch;
         if epoch > self.highest {
-            return mask;
+            return record.mask;
         }
-        let parts = by_previous(records, n);
-        let is_needed = |since: u64| {
+        before.slices_by(record.mask, |since| {
             let since = if planted!(CollectForgetsNeeded) { since.max(epoch - 1) } else { since };
             !self.between(since, epoch).is_empty()
-        };
-        parts
-            .filter(|(_, since)| is_needed(*since))
-            .fold(Slices::NONE, |all, (part, _)| all.or(part))
+        })
     }
 
-    /// Returns the slices of `records[n]` that the snapshot needs, and no other live one.
-    pub fn needed_by_alone(&self, number: u64, records: &[Kept], n: usize) -> Slices {
-        let epoch = records[n].epoch;
-        let parts = by_previous(records, n);
-        let is_alone = |since: u64| *self.between(since, epoch) == [number];
-        parts
-            .filter(|(_, since)| is_alone(*since))
-            .fold(Slices::NONE, |all, (part, _)| all.or(part))
+    /// Returns the slices of a record that the snapshot needs, and no other live one.
+    pub fn needed_by_alone(&self, number: u64, before: &Before, record: &Kept) -> Slices {
+        let is_alone = |since: u64| *self.between(since, record.epoch) == [number];
+        before.slices_by(record.mask, is_alone)
     }
 }
 
-/// Splits the slices of `records[n]` by the newest earlier epoch of a record with them. It is the
-/// record's own epoch for slices that another record of that epoch has, which comes first.
-fn by_previous(records: &[Kept], n: usize) -> impl Iterator<Item = (Slices, u64)> {
-    let mut rest = records[n].mask;
-    let ends = std::iter::once((Slices::ALL, 0));
-    let earlier = records[..n].iter().rev().map(|record| (record.mask, record.epoch)).chain(ends);
-    earlier.filter_map(move |(mask, epoch)| {
-        let part = rest.and(mask);
-        rest = rest.without(part);
-        (!part.is_empty()).then_some((part, epoch))
-    })
+/// Which slices the records of a page have up to one of them, by epochs, in ascending order.
+#[derive(Default)]
+pub(super) struct Before(SmallVec<[(u64, Slices); 16]>);
+
+impl Before {
+    /// Adds the next record of the page.
+    pub fn add(&mut self, record: &Kept) {
+        match self.0.last_mut() {
+            Some((epoch, mask)) if *epoch == record.epoch => *mask = mask.or(record.mask),
+            _ => self.0.push((record.epoch, record.mask)),
+        }
+    }
+
+    /// Returns those of the slices of the next record for which `is_needed` returns `true`. Its
+    /// argument is the newest epoch of a record before it with the slice, or 0. That is the next
+    /// record's own epoch for slices that another record of that epoch has, which comes first.
+    fn slices_by(&self, mask: Slices, is_needed: impl Fn(u64) -> bool) -> Slices {
+        let (mut rest, mut needed) = (mask, Slices::NONE);
+        for (since, mask) in self.0.iter().rev().chain([&(0, Slices::ALL)]) {
+            let part = rest.and(*mask);
+            if !part.is_empty() && is_needed(*since) {
+                needed = needed.or(part);
+            }
+            rest = rest.without(part);
+            if rest.is_empty() {
+                break;
+            }
+        }
+        needed
+    }
 }
 
 #[cfg(all(test, not(loom), not(shuttle)))]
@@ -89,12 +101,25 @@ mod tests {
         Live { numbers: numbers.to_vec(), highest }
     }
 
+    /// Calls `f` with each record and those before it. Returns the bits of the slices.
+    fn each<const N: usize>(
+        records: &[Kept; N],
+        f: impl Fn(&Before, &Kept) -> Slices,
+    ) -> [u64; N] {
+        let mut before = Before::default();
+        records.each_ref().map(|record| {
+            let slices = f(&before, record);
+            before.add(record);
+            slices.0
+        })
+    }
+
     #[test]
     fn a_slice_is_needed_by_the_snapshots_since_the_record_before() {
         let records = [kept(2, 0b011), kept(5, 0b110), kept(5, 0b100), kept(9, 0b010)];
         let of = |numbers: &[u64]| {
             let live = live(numbers, 9);
-            [0, 1, 2, 3].map(|n| live.needed(&records, n).0)
+            each(&records, |before, record| live.needed(before, record))
         };
         assert_eq!(of(&[1]), [0b011, 0b100, 0, 0]);
         assert_eq!(of(&[2]), [0b011, 0b100, 0, 0]);
@@ -104,17 +129,21 @@ mod tests {
         assert_eq!(of(&[1, 4, 9]), [0b011, 0b110, 0, 0b010]);
         assert_eq!(of(&[]), [0, 0, 0, 0]);
         // The second record of epoch 5 has nothing that the first one lacks.
-        assert_eq!(live(&[], 4).needed(&records, 2), Slices(0b100), "sealed later");
+        let sealed_later = each(&records, |before, record| live(&[], 4).needed(before, record));
+        assert_eq!(sealed_later[2], 0b100);
     }
 
     #[test]
     fn bytes_are_held_by_the_only_snapshot_that_needs_them() {
         let records = [kept(2, 0b011), kept(5, 0b110)];
-        let of =
-            |number| [0, 1].map(|n| live(&[1, 2, 3], 5).needed_by_alone(number, &records, n).0);
+        let held = |numbers: &[u64], number| {
+            let live = live(numbers, 5);
+            each(&records, |before, record| live.needed_by_alone(number, before, record))
+        };
+        let of = |number| held(&[1, 2, 3], number);
         assert_eq!(of(1), [0, 0]);
         assert_eq!(of(3), [0, 0b010]);
-        assert_eq!(live(&[2], 5).needed_by_alone(2, &records, 0).0, 0b011);
-        assert_eq!(live(&[2], 5).needed_by_alone(1, &records, 0).0, 0);
+        assert_eq!(held(&[2], 2)[0], 0b011);
+        assert_eq!(held(&[2], 1)[0], 0);
     }
 }

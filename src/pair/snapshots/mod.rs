@@ -20,7 +20,7 @@
 //!   stores such that a drain of the calling thread does ([`MappedFile::drains_are_durable`]), or
 //!   else a [`sync`](Store::sync). The caller orders these against its own stores.
 //!
-//! Order of locks: `collecting`, a cursor, `segments`, then a shard of the index or the table.
+//! Order of locks: `collecting`, a cursor, `segments`, then a region of the index or the table.
 //!
 //! May import what lies below the engine: `mmap`, `pair::space`, `format`, `bitmap`, `error`,
 //! `platform`, `primitive`, `units`, and the planted bugs.
@@ -51,7 +51,7 @@ use crate::primitive::{AtomicBool, Mutex, Ordering};
 use crate::units::{PageIndex, SLICE};
 use append::Cursors;
 use index::{Index, Kept};
-use live::Live;
+use live::{Before, Live};
 use segments::Segments;
 use std::io;
 
@@ -260,9 +260,13 @@ impl Store {
     pub fn held(&self, number: u64) -> u64 {
         let live = Live::of(&self.table.lock());
         let mut held = 0;
-        self.index.for_each_page(|records| {
-            let alone = |n| live.needed_by_alone(number, records, n).count() * SLICE;
-            held += (0..records.len()).map(alone).sum::<usize>() as u64;
+        self.index.for_each_page(|_, records| {
+            let mut before = Before::default();
+            for record in records {
+                let alone = live.needed_by_alone(number, &before, record);
+                before.add(record);
+                held += (alone.count() * SLICE) as u64;
+            }
         });
         held
     }

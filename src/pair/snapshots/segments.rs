@@ -190,13 +190,12 @@ impl Segments {
             file.store_line(segment.start(), [0; SEGMENT_HEADER / 8]);
             self.room.insert(*segment);
         }
-        self.give_back_chunks(file);
     }
 
     /// Gives chunks of free segments back to the file system, and keeps some for the next keeps:
     /// as many as are in use, and [`SPARE`]. In chunks, since the storage of a chunk may be one
     /// page of 2 MiB, which a smaller hole would break up.
-    fn give_back_chunks(&mut self, file: &MappedFile) {
+    pub fn give_back_chunks(&mut self, file: &MappedFile) {
         let kept = self.closed.len().max(SPARE);
         for chunk in (0..self.count / PER_CHUNK).rev() {
             if self.room.len() < kept + PER_CHUNK as usize {

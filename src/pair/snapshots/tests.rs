@@ -29,7 +29,7 @@ impl Store {
     /// Walks through the index.
     pub(super) fn stats(&self) -> StoreStats {
         let (allocated, mut records) = (self.segments.lock().allocated(), 0);
-        self.index.for_each_page(|of_page| records += of_page.len() as u64);
+        self.index.for_each_page(|_, of_page| records += of_page.len() as u64);
         StoreStats { allocated, used: self.used(), records }
     }
 }
