@@ -51,7 +51,6 @@ class Machine:
         """A session begins. No page has a generation."""
         s.boot_lanes()
         s.dram = s.cur('T')                       # the table that operations go by
-        s.gen = 0
         s.memo = {p: (0, frozenset()) if mut('memo_at_start') else None for p in PAGES}
 
     def copy(s):
@@ -147,10 +146,20 @@ class Machine:
         s.fl[f'k{n}'] = s.fl[f'd{n}'] = 1
 
     def known(s, p):
-        """The slices of a page that a record of an epoch >= L(p) has, as the page remembers it."""
+        """The slices of a page that a record of an epoch >= L(p) has, as the page remembers it. Not
+        called while L(p) is 0. A page that remembers an older epoch than L(p) has no such record:
+        each record is noted there."""
         last = newest_of(s.dram, p)
-        if s.memo[p] is None or s.memo[p][0] != s.gen:
-            s.memo[p] = s.gen, frozenset(
+        epoch = s.memo[p] and s.memo[p][0]
+        if epoch is not None and epoch < last:
+            trusted = mut('memo_over_seal') or mut('memo_over_roll') and last == s.undo
+            s.memo[p] = last, s.memo[p][1] if trusted else frozenset()
+        elif epoch is not None and epoch > last and mut('memo_over_drop'):
+            s.memo[p] = last, s.memo[p][1]
+        elif epoch is not None and epoch > last and mut('memo_empty_over_drop'):
+            s.memo[p] = last, frozenset()
+        elif epoch != last:
+            s.memo[p] = last, frozenset(
                 i for e, q, kept in s.index for i, _ in kept
                 if q == p and (e == last if mut('keep_by_own') else e >= last))
         return s.memo[p][1]
@@ -182,7 +191,7 @@ class Machine:
             numbers.append(s.append(newest_of(s.dram, p), p, kept, through, note))
             if note:
                 noted = OF[p] if mut('memo_page') else kept
-                s.memo[p] = s.gen, s.known(p) | frozenset(noted)
+                s.memo[p] = newest_of(s.dram, p), s.known(p) | frozenset(noted)
         return numbers
 
     def flush_records(s, numbers):
@@ -254,5 +263,5 @@ class Machine:
             tuple(sorted(s.allowed or (), key=repr)), s.may, s.undo, s.then,
             tuple(sorted(s.snaps.items())), tuple(sorted((e, s.ever[e]) for e in epochs)),
             tuple(sorted(s.live.items())), tuple(sorted(s.dw.items())), tuple(s.seq),
-            s.dram, tuple(tuple(sorted(memo[1])) if memo and memo[0] == s.gen else None
+            s.dram, tuple((memo[0], tuple(sorted(memo[1]))) if memo else None
                           for memo in s.memo.values())))

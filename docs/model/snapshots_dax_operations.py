@@ -288,10 +288,9 @@ class Sim(Machine):
     def table(s):
         return s.cur('T')
 
-    def go_by(s, table, counts):
+    def go_by(s, table):
         """Under the closed gate: operations go by this table now."""
         s.dram = table
-        s.gen += counts
 
     def sealed(s, intention=None):
         """The next number, and the table with it."""
@@ -309,7 +308,7 @@ class Sim(Machine):
         if not mut('seal_undrained'):
             s.drain()
         s.may = 0
-        s.go_by(table, not mut('memo_over_seal'))
+        s.go_by(table)
 
     def drop(s, k, value=None):
         """`value`: what another thread writes to slice 0 while the table is not durable."""
@@ -320,7 +319,7 @@ class Sim(Machine):
         if mut('free_first'):
             s.free()
         if mut('drop_l_early'):
-            s.go_by(table, True)
+            s.go_by(table)
         if value:
             before, s.allowed = s.now, {s.now, s.then}
             s.segment = 1
@@ -331,7 +330,7 @@ class Sim(Machine):
         s.may = 0
         del s.snaps[k]
         if not mut('drop_l_early'):
-            s.go_by(table, not mut('memo_over_drop'))
+            s.go_by(table)
         if not mut('free_nothing'):
             s.free()
         if mut('free_own'):
@@ -349,7 +348,7 @@ class Sim(Machine):
         if not mut('intention_late'):
             s.drain()
         s.may = 0
-        s.go_by(table, not mut('memo_over_roll'))
+        s.go_by(table)
         s.rolling = True
         s.roll_on(k)
         s.undo = 0

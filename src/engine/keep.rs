@@ -24,10 +24,12 @@ use crate::engine::{Engine, plan};
 use crate::error::{Error, Result, SYNC_OF_SNAPSHOTS};
 use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
+use crate::pair::log::records::PageSlices;
 use crate::pair::region::RegionState;
 use crate::pair::snapshots::Store;
 use crate::pair::stats::Counter;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, REGION, RegionIndex, SLICE};
+use smallvec::SmallVec;
 
 /// Slices of one page that have to be kept.
 struct Owed<'e> {
@@ -53,10 +55,12 @@ impl Engine {
         n: usize,
         slices: Slices,
     ) -> Slices {
-        let generation = self.epochs.generation();
-        let kept = region.kept_slices(n, generation);
-        let kept = kept.unwrap_or_else(|| self.look_up_kept((index, region), n, generation));
-        slices.without(kept)
+        let epoch = self.epochs.newest_reaching(index.page(n));
+        if epoch == 0 {
+            return Slices::NONE;
+        }
+        let kept = region.kept_since(n, epoch);
+        slices.without(kept.unwrap_or_else(|| self.look_up_kept((index, region), n, epoch)))
     }
 
     #[cold]
@@ -64,16 +68,14 @@ impl Engine {
         &self,
         (index, region): (RegionIndex, &RegionState),
         n: usize,
-        generation: u64,
+        epoch: u64,
     ) -> Slices {
-        let page = index.page(n);
-        let kept = match (self.epochs.newest_reaching(page), self.snapshots.get()) {
-            (0, _) | (_, None) => Slices::ALL,
-            // Also what was kept for a later snapshot that was dropped since: an older one reads
-            // it there.
-            (epoch, Some(store)) => store.kept_since(page, epoch),
-        };
-        region.set_kept_slices(n, generation, kept);
+        // Also what was kept for a later snapshot that was dropped since: an older one reads it
+        // there.
+        let store = self.snapshots.get();
+        let kept = store.map_or(Slices::ALL, |store| store.kept_since(index.page(n), epoch));
+        let kept = if planted!(KeptNotLookedUp) { Slices::NONE } else { kept };
+        region.set_kept_since(n, epoch, kept);
         kept
     }
 
@@ -93,7 +95,7 @@ impl Engine {
         pages: impl Iterator<Item = (PageIndex, Slices)>,
     ) -> Result<bool> {
         let Some(store) = self.snapshots.get() else { return Ok(false) };
-        let mut owed = Vec::new();
+        let mut owed: SmallVec<[Owed<'_>; 1]> = SmallVec::new();
         for (page, slices) in pages {
             let index = page.region();
             let region = self.region(index)?;
@@ -104,6 +106,19 @@ impl Engine {
         }
         self.append_keeps(lane, store, &owed).inspect_err(|_| self.drain(lane))?;
         Ok(!owed.is_empty())
+    }
+
+    /// Keeps slices of one page, all of them owed. As [`keep`](Self::keep).
+    #[inline(never)]
+    pub(in crate::engine) fn keep_owed(
+        &self,
+        lane: &InUse<'_>,
+        target: &PageSlices<'_>,
+        owed: Slices,
+    ) -> Result<()> {
+        let Some(store) = self.snapshots.get() else { return Ok(()) };
+        let owed = Owed { page: target.page, region: target.region, slices: owed };
+        self.append_keeps(lane, store, &[owed]).inspect_err(|_| self.drain(lane))
     }
 
     /// Appends a record for each of `owed`, and notes the slices as kept. The caller drains, also
@@ -128,10 +143,8 @@ impl Engine {
             debug_assert_ne!(epoch, 0, "a snapshot reads these slices");
             appender.keep(epoch, *page, *slices, bytes);
             lane.stats.bump(Counter::KeptSlices, slices.count() as u64);
-            let generation = self.epochs.generation();
-            let known = region.kept_slices(page.in_region(), generation);
-            let known = known.unwrap_or(Slices::NONE);
-            region.set_kept_slices(page.in_region(), generation, known.or(*slices));
+            let known = region.kept_since(page.in_region(), epoch).unwrap_or(Slices::NONE);
+            region.set_kept_since(page.in_region(), epoch, known.or(*slices));
         }
         Ok(())
     }

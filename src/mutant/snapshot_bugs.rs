@@ -40,16 +40,23 @@ macro_rules! with_those_of_snapshots {
                 FreedWithEnd "freed-with-end": "a segment is freed before its end is durably gone",
                 FreedBeforeReadersLeft "freed-before-readers-left": "a segment is freed while readers may be copying from it",
             }
+            "pair/region.rs" {
+                KeptOverSeal "kept-over-seal": "what a page remembers as kept stays so over a seal",
+                KeptOverDrop "kept-over-drop": "a page that has kept for a dropped snapshot is taken for one without kept slices",
+            }
             "engine/keep.rs" {
+                KeptNotLookedUp "kept-not-looked-up": "a page that remembers nothing is taken for one without kept slices",
                 NothingKept "nothing-kept": "an operation keeps nothing for snapshots",
                 ShrinkKeepsNothing "shrink-keeps-nothing": "a shrink keeps nothing for snapshots",
                 KeepsNotSynced "keeps-not-synced": "what a durable point keeps is not synced before its record",
             }
             "engine/write/page.rs" {
                 LoggedFlipKeeps "logged-flip-keeps": "a logged flip keeps by its only drain",
+                FastPathKeepsNothing "fast-path-keeps-nothing": "the fast path of writes within a page keeps nothing",
             }
             "engine/write/direct.rs" {
                 DirectStoreKeepsNothing "direct-store-keeps-nothing": "the fast path of direct stores keeps nothing",
+                DirectStoreOwes "direct-store-owes": "a direct store inside the gate does not look at what is owed",
             }
             "engine/commit/redo.rs" {
                 RedoNoDrainAfterKeeps "redo-no-drain-after-keeps": "no drain between what is kept and the redo record",

@@ -5,14 +5,14 @@
 //! operation looks at before it knows that it has to keep anything.
 //!
 //! Invariants:
-//! - The generation is 0 until the file has had a snapshot in this session, and never 0 after that.
-//!   So a file without snapshots costs an operation one load.
+//! - The switch is off until the file has had a snapshot in this session, and on after that. So a
+//!   file without snapshots costs an operation one load.
 //! - The set changes while the gate of cuts is closed, and `resizing` is locked for writing. So an
 //!   operation inside the gate finds one set, and so does a durable point.
 //!
 //! May import `units`, `primitive`.
 
-use crate::primitive::{AtomicU64, Mutex, Ordering, RwLock};
+use crate::primitive::{AtomicBool, AtomicU64, Mutex, Ordering, RwLock};
 use crate::units::PageIndex;
 
 /// A live snapshot, as an operation sees it.
@@ -26,7 +26,11 @@ pub(crate) struct Sealed {
 
 /// The live snapshots of one open pair.
 pub(crate) struct Epochs {
-    generation: AtomicU64,
+    is_on: AtomicBool,
+    /// The number of the newest live snapshot, or 0, and its length. Copies, so that most
+    /// operations need no lock.
+    newest: AtomicU64,
+    newest_len: AtomicU64,
     /// Ascending by number.
     live: RwLock<Vec<Sealed>>,
     readers: Mutex<Readers>,
@@ -45,41 +49,46 @@ impl Epochs {
     /// Makes the state of a pair without snapshots.
     pub fn new() -> Self {
         let (live, readers) = (RwLock::new(Vec::new()), Mutex::new(Readers::default()));
-        Epochs { generation: AtomicU64::new(0), live, readers }
+        let (is_on, zero) = (AtomicBool::new(false), || AtomicU64::new(0));
+        Epochs { is_on, newest: zero(), newest_len: zero(), live, readers }
     }
 
     /// Returns `true` if the file has had a snapshot in this session.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
-        self.generation() != 0
+        // Acquire: an operation that finds the switch on finds the store.
+        self.is_on.load(Ordering::Acquire)
     }
 
-    /// Returns how often the set of live snapshots has changed in this session.
-    #[inline(always)]
-    pub fn generation(&self) -> u64 {
-        // Acquire: an operation that finds a generation finds the store and the set behind it.
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// Begins to count. From here on each operation enters the gate of cuts.
+    /// Switches on. From here on each operation enters the gate of cuts.
     pub fn switch_on(&self) {
-        if !self.is_on() {
-            self.generation.store(1, Ordering::Release);
-        }
+        self.is_on.store(true, Ordering::Release);
     }
 
     /// Replaces the set by `live`, ascending by number.
     pub fn replace(&self, live: Vec<Sealed>) {
         debug_assert!(live.is_sorted_by(|a, b| a.number < b.number));
         let mut now = self.live.write();
+        let newest = live.last().map_or((0, 0), |sealed| (sealed.number, sealed.len));
         *now = live;
-        // Under the lock of the set: a thread that finds this generation waits for that lock.
-        self.generation.store(self.generation() + 1, Ordering::Release);
+        // Relaxed: the gate orders them for operations, and `resizing` for durable points.
+        self.newest.store(newest.0, Ordering::Relaxed);
+        self.newest_len.store(newest.1, Ordering::Relaxed);
+        self.switch_on();
     }
 
     /// Returns the number of the newest live snapshot that reaches the page: L(p) of the
-    /// model. 0 if there is none.
+    /// model. 0 if there is none. The set of live snapshots stays meanwhile.
+    #[inline]
     pub fn newest_reaching(&self, page: PageIndex) -> u64 {
+        if page.start() < self.newest_len.load(Ordering::Relaxed) {
+            return self.newest.load(Ordering::Relaxed);
+        }
+        self.newest_that_reaches(page)
+    }
+
+    #[cold]
+    fn newest_that_reaches(&self, page: PageIndex) -> u64 {
         let live = self.live.read();
         live.iter().rev().find(|sealed| sealed.len > page.start()).map_or(0, |sealed| sealed.number)
     }

@@ -13,7 +13,7 @@
 use crate::bitmap::Side;
 use crate::pair::stamps::NOTED;
 use crate::units::PageIndex;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 /// Returns `true` if the read with this number must set the stamp of the deployed page that it has
 /// found.
@@ -39,6 +39,12 @@ pub(crate) fn is_one_in(many: u32, number: u64) -> bool {
 /// their words and their state in DRAM.
 const TAGS: usize = 512;
 
+/// Values of [`Hints::stores_to`].
+const TO_HOME: u8 = 0;
+const TO_REFLECTION: u8 = 1;
+/// To either side, inside the gate of cuts.
+const TO_GATE: u8 = 2;
+
 /// The predictors of one lane.
 #[derive(Debug)]
 #[repr(C)]
@@ -48,8 +54,8 @@ pub struct Hints {
     away: AtomicU16,
     /// History of the last 16 reads that noted it: bit set = mixed bytes.
     both: AtomicU16,
-    /// `true` if the last direct store went to the reflection file.
-    stored_away: AtomicBool,
+    /// Where the last direct store went.
+    stores_to: AtomicU8,
     /// Number of reads before the last write.
     before_write: AtomicU64,
     /// Index + 1 of the page of the read that was counted last.
@@ -67,7 +73,7 @@ impl Hints {
         Hints {
             away: AtomicU16::new(0),
             both: AtomicU16::new(0),
-            stored_away: AtomicBool::new(false),
+            stores_to: AtomicU8::new(TO_HOME),
             before_write: AtomicU64::new(0),
             counted: AtomicU64::new(0),
             written: [const { AtomicU16::new(0) }; TAGS],
@@ -101,18 +107,30 @@ impl Hints {
         self.both.store(older << 1 | u16::from(both), Ordering::Relaxed);
     }
 
-    /// Returns the side on which the next direct store is likely to find its valid slot.
+    /// Returns the side on which the next direct store is likely to find its valid slot, or `None`
+    /// if a direct store has to enter the gate of cuts.
     #[inline(always)]
-    pub fn stores_to(&self) -> Side {
-        if self.stored_away.load(Ordering::Relaxed) { Side::Reflection } else { Side::Home }
+    pub fn stores_to(&self) -> Option<Side> {
+        match self.stores_to.load(Ordering::Relaxed) {
+            TO_HOME => Some(Side::Home),
+            TO_REFLECTION => Some(Side::Reflection),
+            _ => None,
+        }
     }
 
     /// Notes the side that a direct store went to.
     #[inline(always)]
     pub fn note_stored(&self, side: Side) {
-        if side != self.stores_to() {
-            self.stored_away.store(side == Side::Reflection, Ordering::Relaxed);
+        if self.stores_to().is_some_and(|noted| noted != side) {
+            let side = if side == Side::Home { TO_HOME } else { TO_REFLECTION };
+            self.stores_to.store(side, Ordering::Relaxed);
         }
+    }
+
+    /// Notes that direct stores have to enter the gate of cuts, to the end of the session.
+    #[cold]
+    pub fn note_gated(&self) {
+        self.stores_to.store(TO_GATE, Ordering::Relaxed);
     }
 
     /// Notes that the thread has written, after this number of reads.

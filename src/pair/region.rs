@@ -35,12 +35,13 @@ pub struct PageState {
     slice_word: AtomicU64,
 }
 
-/// The slices of a page that no live snapshot needs from a slot, since they are kept or the
-/// snapshots do not reach the page. Changed under the page's lock.
+/// The slices of a page that a keep record of `epoch` or a later one has. Changed under the page's
+/// lock.
 #[derive(Debug)]
 pub struct KeptSlices {
-    /// The generation of the set of live snapshots that `slices` is true for.
-    generation: AtomicU64,
+    /// 0 until a first operation in this session has looked. Not less than the epoch of any record
+    /// that the session has added for the page.
+    epoch: AtomicU64,
     slices: AtomicU64,
 }
 
@@ -475,21 +476,31 @@ impl RegionState {
         debug_assert!(pins > 0);
     }
 
-    /// Returns the slices of page `n` that are kept, or `None` if that is not known for this
-    /// generation of live snapshots. The caller holds the page's lock.
+    /// Returns the slices of page `n` that a record of `epoch` or a later one has, or `None` if the
+    /// page does not remember that. `epoch` is that of the newest live snapshot that reaches the
+    /// page. The caller holds the page's lock, or takes the answer for a hint.
     #[inline]
-    pub fn kept_slices(&self, n: usize, generation: u64) -> Option<Slices> {
+    pub fn kept_since(&self, n: usize, epoch: u64) -> Option<Slices> {
         let kept = &self.kept.get()?[n];
-        let is_known = kept.generation.load(Ordering::Relaxed) == generation;
-        is_known.then(|| Slices(kept.slices.load(Ordering::Relaxed)))
+        let slices = || Slices(kept.slices.load(Ordering::Relaxed));
+        match kept.epoch.load(Ordering::Relaxed) {
+            0 => None,
+            noted if noted == epoch => Some(slices()),
+            noted if noted < epoch && planted!(KeptOverSeal) => Some(slices()),
+            // The snapshot was sealed after all records of the page.
+            noted if noted < epoch => Some(Slices::NONE),
+            // That snapshot was dropped. An older one may have got more.
+            _ if planted!(KeptOverDrop) => Some(Slices::NONE),
+            _ => None,
+        }
     }
 
-    /// Notes the slices of page `n` that are kept, as of this generation. The caller holds the
-    /// page's lock.
-    pub fn set_kept_slices(&self, n: usize, generation: u64, slices: Slices) {
-        let none = || KeptSlices { generation: AtomicU64::new(0), slices: AtomicU64::new(0) };
+    /// Notes the slices of page `n` that a record of `epoch` or a later one has. The caller holds
+    /// the page's lock.
+    pub fn set_kept_since(&self, n: usize, epoch: u64, slices: Slices) {
+        let none = || KeptSlices { epoch: AtomicU64::new(0), slices: AtomicU64::new(0) };
         let kept = &self.kept.get_or_init(|| many(none))[n];
-        kept.generation.store(generation, Ordering::Relaxed);
+        kept.epoch.store(epoch, Ordering::Relaxed);
         kept.slices.store(slices.0, Ordering::Relaxed);
     }
 

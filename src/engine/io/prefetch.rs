@@ -8,12 +8,13 @@
 //!
 //! May import `plan`, `pair`, and what lies below them.
 
-use crate::bitmap::bits;
+use crate::bitmap::{Slices, bits};
 use crate::config::Medium;
 use crate::engine::Engine;
 use crate::engine::plan::{PAGES_FOR_REGION_LOCK, RegionPlan, Segment};
 use crate::format::layout;
 use crate::pair::log::lane::Lane;
+use crate::pair::log::records::PageSlices;
 use crate::pair::region::RegionState;
 use crate::platform::STREAM_FROM_UNFLUSHED;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
@@ -36,6 +37,9 @@ const LOCKS_PREFETCHED_EARLY: u64 = 4;
 /// Pages of which the translations share a line of the page table. The translations of later pages
 /// are found while the earlier pages are copied.
 const PAGES_OF_TRANSLATIONS: usize = 8;
+
+/// Old slices that are prefetched to be kept. The processor prefetches further ones by itself.
+const OWED_PREFETCHED: usize = 8;
 
 const HALF: usize = PAGE / 2;
 
@@ -259,6 +263,25 @@ impl Engine {
         self.reflection.prefetch_write(layout::slice_word(page));
         if let Some(region) = self.prefetch_state(page) {
             self.platform.prefetch_own(region.named(page.in_region()));
+        }
+    }
+
+    /// Prefetches what a write to these slices of a page needs for snapshots: the page's memory,
+    /// and if some are owed, their old bytes and the page's entry in the index.
+    #[inline]
+    pub(in crate::engine) fn prefetch_owed(&self, target: &PageSlices<'_>) {
+        let PageSlices { page, region, slices } = *target;
+        let epoch = self.epochs.newest_reaching(page);
+        let kept = region.kept_since(page.in_region(), epoch).unwrap_or(Slices::NONE);
+        let owed = slices.without(kept);
+        let Some(store) = self.snapshots.get().filter(|_| epoch != 0 && !owed.is_empty()) else {
+            return;
+        };
+        store.prefetch(page, &self.platform);
+        let valid = region.validity(page.in_region());
+        for slice in bits(owed.0).take(OWED_PREFETCHED) {
+            let (file, at) = self.slot(valid.side(slice), page.start() + (slice * SLICE) as u64);
+            file.prefetch_read(at);
         }
     }
 }

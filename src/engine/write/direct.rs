@@ -22,14 +22,16 @@
 //! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
-use crate::bitmap::Side;
+use crate::bitmap::{Side, Slices};
 use crate::engine::Engine;
 use crate::engine::plan::Segment;
 use crate::engine::write::Mode;
 use crate::lock::{ExclusiveGuard, try_lock_page_exclusive};
 use crate::mmap::MappedFile;
 use crate::mutant::planted;
+use crate::pair::gates::Gate;
 use crate::pair::log::lane::Lane;
+use crate::pair::log::records::PageSlices;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
 use crate::platform::{InLine, Platform};
@@ -76,7 +78,7 @@ impl Engine {
     #[inline(always)]
     pub(super) fn try_direct(&self, data: &[u8], offset: u64) -> bool {
         match self.cached_lane_for_write() {
-            Some(lane) if lane.recent.stores_to() == Side::Home => {
+            Some(lane) if lane.recent.stores_to() == Some(Side::Home) => {
                 self.try_direct_on(Side::Home, lane, data, offset)
             }
             lane => self.try_direct_slow(lane, data, offset),
@@ -90,7 +92,8 @@ impl Engine {
         // Inside the closure of a transaction a write takes the general way, which records it.
         let mine = if lane.is_none() && self.is_usable() { self.lane_to_write() } else { None };
         let Some(lane) = lane.or(mine.as_deref()) else { return false };
-        self.try_direct_on(lane.recent.stores_to(), lane, data, offset)
+        let Some(expected) = lane.recent.stores_to() else { return false };
+        self.try_direct_on(expected, lane, data, offset)
     }
 
     /// Tries the direct store where the slice is expected to be valid on the side `expected`.
@@ -140,6 +143,47 @@ impl Engine {
         true
     }
 
+    /// Writes as [`try_direct`](Self::try_direct) does, where the file has had a snapshot: inside
+    /// the gate of cuts, and what a snapshot reads is kept first.
+    #[inline(never)]
+    pub(super) fn try_direct_gated(&self, data: &[u8], offset: u64) -> bool {
+        let segment = Segment { offset, data };
+        let page = PageIndex::of(offset);
+        let is_possible = self.epochs.is_on() && self.is_usable();
+        let Some(ends_at) = offset.checked_add(data.len() as u64).filter(|_| is_possible) else {
+            return false;
+        };
+        let Some(lane) = self.lane_to_write() else { return false };
+        let Some(region) = self.state.loaded(page.region()) else { return false };
+        let place = page.in_region();
+        let start = offset as usize % PAGE;
+        let slices = Slices::of_bytes(start, start + data.len());
+        let target = PageSlices { page, region, slices };
+        self.prefetch_owed(&target);
+        let inside = self.lanes.enter(Gate::Cut, &lane);
+        let state = &region.pages[place];
+        let Some(held) = try_lock_page_exclusive(&region.lock, &state.lock) else { return false };
+        let is_within = ends_at <= self.len() || planted!(LengthNotCheckedAgain);
+        let is_kept = || {
+            let owed = self.owed_slices((page.region(), region), place, slices);
+            if owed.is_empty() || planted!(DirectStoreOwes) {
+                return true;
+            }
+            let kept = self.keep_owed(&lane, &target, owed);
+            // Orders the kept bytes before the store that goes over them.
+            self.drain(&lane);
+            kept.is_ok()
+        };
+        if !is_within || !is_kept() || !self.store_direct(&lane, region, &segment, || ()) {
+            held.give_back_unchanged();
+            return false;
+        }
+        lane.stats.bump(Counter::BytesAsked, data.len() as u64);
+        drop(held);
+        drop(inside);
+        true
+    }
+
     /// Completes the direct store where `try_direct_on` found something unusual. The caller holds
     /// the page. Returns `false`, with nothing stored, if the write needs another way.
     #[inline(never)]
@@ -151,8 +195,11 @@ impl Engine {
         segment: &Segment<'_>,
     ) -> bool {
         let is_within = segment.end() <= self.len() || planted!(LengthNotCheckedAgain);
-        // Snapshots may need the old bytes. The general way keeps them, inside the gate of cuts.
+        // Snapshots may need the old bytes. `try_direct_gated` keeps them.
         let is_free = !self.epochs.is_on() || planted!(DirectStoreKeepsNothing);
+        if !is_free {
+            lane.recent.note_gated();
+        }
         if !is_within || !is_free || !self.store_direct(lane, region, segment, || ()) {
             held.give_back_unchanged();
             return false;

@@ -56,7 +56,7 @@ impl Engine {
     #[inline]
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
         if self.direct.takes(offset, data.len()) {
-            if self.try_direct(data, offset) { Ok(()) } else { self.write_slow(data, offset) }
+            if self.try_direct(data, offset) { Ok(()) } else { self.write_not_direct(data, offset) }
         } else if offset as usize % PAGE + data.len() <= PAGE {
             // Also an empty write, for which the result of `is_in_page` is unspecified.
             if is_whole_slices(&Segment { offset, data }) {
@@ -67,6 +67,13 @@ impl Engine {
         } else {
             self.write_pages(data, offset)
         }
+    }
+
+    /// Writes `data`, which fits a direct store, where a direct store outside the gate was not
+    /// possible.
+    #[inline(never)]
+    fn write_not_direct(&self, data: &[u8], offset: u64) -> Result<()> {
+        if self.try_direct_gated(data, offset) { Ok(()) } else { self.write_slow(data, offset) }
     }
 
     /// Writes `data`, which lies within one page. `WHOLE_LINES` says that it covers its slices from

@@ -69,9 +69,11 @@ impl Engine {
         if is_logged && (!lane.is_private() || !lane.is_allocated()) {
             return false;
         }
-        let own = if is_logged { lane.bit() } else { 0 };
-        let inside = if GATED { self.enter_cut(&lane) } else { None };
         let target = PageSlices { page, region, slices: Slices::of_bytes(start, end) };
+        if GATED {
+            self.prefetch_owed(&target);
+        }
+        let inside = if GATED { self.enter_cut(&lane) } else { None };
         // Taking the lock waits for the drain of the previous operation. The draft is computed
         // during that wait, and validated under the lock.
         let draft = (WHOLE_LINES && is_logged)
@@ -81,12 +83,15 @@ impl Engine {
         let is_still_right = |draft: &DraftRecord| {
             draft.valid == region.validity(place) || planted!(DraftNotValidated)
         };
+        // The only drain of a logged flip commits it, and the keeps have to be durable before.
+        let owed = if GATED { self.owed_of(&target) } else { Slices::NONE };
+        let is_logged = is_logged && (owed.is_empty() || planted!(LoggedFlipKeeps));
+        let own = if is_logged { lane.bit() } else { 0 };
         let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
             && !self.is_outside(inside.as_ref())
-            && (!GATED || self.owes_nothing(&target))
             && self.is_ready(page.region(), region, 1 << place, target.slices, own, true)
             && draft.as_ref().is_none_or(is_still_right);
-        if !is_usual {
+        if !is_usual || !owed.is_empty() && self.keep_owed(&lane, &target, owed).is_err() {
             return false;
         }
         let commit = if is_logged { Commit::Logged(draft.as_ref()) } else { Commit::Unlogged };
@@ -168,12 +173,13 @@ impl Engine {
         self.flip_in_page::<false>(lane, &target, held, (segments, &sums), &commit)
     }
 
-    /// Returns `true` if no live snapshot reads the target's slices from their slots, so that
-    /// nothing has to be kept.
+    /// Returns those of the target's slices that a live snapshot reads from their slots. The caller
+    /// holds the page, inside the gate of cuts.
     #[inline]
-    fn owes_nothing(&self, target: &PageSlices<'_>) -> bool {
+    pub(super) fn owed_of(&self, target: &PageSlices<'_>) -> Slices {
         let (index, place) = (target.page.region(), target.page.in_region());
-        self.owed_slices((index, target.region), place, target.slices).is_empty()
+        let owed = self.owed_slices((index, target.region), place, target.slices);
+        if planted!(FastPathKeepsNothing) { Slices::NONE } else { owed }
     }
 
     /// Makes the target's slices valid with the bytes of `segments`, all of them in its page.

@@ -4,14 +4,15 @@
 //! in the file, as far as this process sees it, and stays there until it is no longer named and
 //! all readers have left ([`collect`](super::collect)).
 //!
-//! A region's lock is taken last and held briefly: nothing else is locked under it. May import
-//! `live`, `format`, `bitmap`, `primitive`, `units`, and the planted bugs.
+//! A page's lock here is taken last and held briefly: nothing else is locked under it. May import
+//! `live`, `format`, `bitmap`, `platform`, `primitive`, `units`, and the planted bugs.
 
 use super::live::{Before, Live};
 use crate::bitmap::Slices;
 use crate::format::layout::MAX_LEN;
 use crate::format::snapshots::SegmentIndex;
 use crate::format::snapshots::segment::Record;
+use crate::platform::Platform;
 use crate::primitive::{Mutex, OnceBox, many};
 use crate::units::{
     PAGES_PER_REGION, PageIndex, REGIONS_PER_SUPERCHUNK, RegionIndex, SLICE, SUPERCHUNK,
@@ -64,8 +65,8 @@ impl<'b> KeptSlices<'b> {
 /// The records of a page, in ascending order of their epochs.
 type Records = Vec<Kept>;
 
-/// The records of the pages of a region.
-struct OfRegion(Mutex<[Records; PAGES_PER_REGION]>);
+/// The records of each page of a region. A lock for each page lies in the line of its records.
+struct OfRegion([Mutex<Records>; PAGES_PER_REGION]);
 
 /// The regions of a superchunk. One is made at its first record.
 type Regions = [OnceBox<OfRegion>; REGIONS_PER_SUPERCHUNK];
@@ -90,9 +91,8 @@ impl Index {
 
     fn load_region(&self, index: RegionIndex) -> &OfRegion {
         let regions = self.superchunks[index.superchunk()].get_or_init(|| many(OnceBox::new));
-        regions[index.in_superchunk()].get_or_init(|| {
-            Box::new(OfRegion(Mutex::new(std::array::from_fn(|_| Records::new()))))
-        })
+        regions[index.in_superchunk()]
+            .get_or_init(|| Box::new(OfRegion(std::array::from_fn(|_| Mutex::new(Records::new())))))
     }
 
     /// Returns the regions that have had a record, in ascending order.
@@ -108,17 +108,25 @@ impl Index {
     /// Calls `f` with the records of a page, in ascending order of their epochs.
     fn with_records<T>(&self, page: PageIndex, f: impl FnOnce(&[Kept]) -> T) -> T {
         match self.region(page.region()) {
-            Some(of) => f(&of.0.lock()[page.in_region()]),
+            Some(of) => f(&of.0[page.in_region()].lock()),
             None => f(&[]),
+        }
+    }
+
+    /// Prefetches the entry of a page, if there is one.
+    #[inline]
+    pub fn prefetch(&self, page: PageIndex, platform: &Platform) {
+        if let Some(of) = self.region(page.region()) {
+            platform.prefetch_own(&of.0[page.in_region()]);
         }
     }
 
     /// Adds a record. Its bytes have been stored.
     pub fn add(&self, page: PageIndex, kept: Kept) {
-        let mut of = self.load_region(page.region()).0.lock();
-        let records = &mut of[page.in_region()];
+        let mut records = self.load_region(page.region()).0[page.in_region()].lock();
         let later = records.iter().rev().take_while(|record| record.epoch > kept.epoch).count();
-        records.insert(records.len() - later, kept);
+        let place = records.len() - later;
+        records.insert(place, kept);
     }
 
     /// Returns the union of the masks of the page's records of this epoch and later ones.
@@ -169,9 +177,8 @@ impl Index {
     /// the slices of it that are needed.
     pub fn prune(&self, live: &Live, mut needed: impl FnMut(PageIndex, Kept, Slices)) {
         for (index, of) in self.regions() {
-            for n in 0..PAGES_PER_REGION {
-                // For a page at a time: writers of other pages go on.
-                let records = &mut of.0.lock()[n];
+            for (n, records) in of.0.iter().enumerate() {
+                let mut records = records.lock();
                 let mut before = Before::default();
                 records.retain(|record| {
                     let slices = live.needed(&before, record);
@@ -191,8 +198,8 @@ impl Index {
     /// Replaces the record at `old` by one with the bytes of its needed slices.
     pub fn replace(&self, page: PageIndex, old: RecordAt, new: Kept) {
         let Some(of) = self.region(page.region()) else { return };
-        let mut of = of.0.lock();
-        if let Some(record) = of[page.in_region()].iter_mut().find(|record| record.at == old) {
+        let mut records = of.0[page.in_region()].lock();
+        if let Some(record) = records.iter_mut().find(|record| record.at == old) {
             debug_assert_eq!(record.epoch, new.epoch);
             *record = new;
         }
@@ -201,9 +208,10 @@ impl Index {
     /// Calls `f` with each page that has records, in ascending order, and its records.
     pub fn for_each_page(&self, mut f: impl FnMut(PageIndex, &[Kept])) {
         for (index, of) in self.regions() {
-            for (n, records) in of.0.lock().iter().enumerate() {
+            for (n, records) in of.0.iter().enumerate() {
+                let records = records.lock();
                 if !records.is_empty() {
-                    f(index.page(n), records);
+                    f(index.page(n), &records);
                 }
             }
         }

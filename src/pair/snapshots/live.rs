@@ -102,10 +102,7 @@ mod tests {
     }
 
     /// Calls `f` with each record and those before it. Returns the bits of the slices.
-    fn each<const N: usize>(
-        records: &[Kept; N],
-        f: impl Fn(&Before, &Kept) -> Slices,
-    ) -> [u64; N] {
+    fn each<const N: usize>(records: &[Kept; N], f: impl Fn(&Before, &Kept) -> Slices) -> [u64; N] {
         let mut before = Before::default();
         records.each_ref().map(|record| {
             let slices = f(&before, record);

@@ -20,7 +20,7 @@
 //!   stores such that a drain of the calling thread does ([`MappedFile::drains_are_durable`]), or
 //!   else a [`sync`](Store::sync). The caller orders these against its own stores.
 //!
-//! Order of locks: `collecting`, a cursor, `segments`, then a region of the index or the table.
+//! Order of locks: `collecting`, a cursor, `segments`, then a page of the index or the table.
 //!
 //! May import what lies below the engine: `mmap`, `pair::space`, `format`, `bitmap`, `error`,
 //! `platform`, `primitive`, `units`, and the planted bugs.
@@ -46,7 +46,7 @@ use crate::format::snapshots::table::{Entry, Table};
 use crate::format::snapshots::{SegmentIndex, TABLES};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
-use crate::platform::Copying;
+use crate::platform::{Copying, Platform};
 use crate::primitive::{AtomicBool, Mutex, Ordering};
 use crate::units::{PageIndex, SLICE};
 use append::Cursors;
@@ -202,6 +202,12 @@ impl Store {
     /// caller holds the page's lock, so none is added meanwhile.
     pub fn kept_since(&self, page: PageIndex, epoch: u64) -> Slices {
         self.index.kept_since(page, epoch)
+    }
+
+    /// Prefetches what [`Appender::keep`](append::Appender::keep) changes for a page.
+    #[inline]
+    pub fn prefetch(&self, page: PageIndex, platform: &Platform) {
+        self.index.prefetch(page, platform);
     }
 
     /// Looks up slices of a page as they were at the seal of snapshot `k`. Calls `copy` with each

@@ -295,3 +295,41 @@ fn a_snapshot_that_is_read_is_not_dropped() {
         assert!(file.snapshots().is_empty());
     }
 }
+
+/// A page remembers the slices that are kept for one snapshot. That memory must not count for a
+/// snapshot that was sealed later, nor for an older one after a drop, nor in another session.
+#[test]
+fn what_is_kept_for_one_snapshot_is_not_taken_for_all() {
+    for (ground, len) in media().iter().flat_map(|ground| [(ground, 64), (ground, 4096)]) {
+        let scratch = ground.scratch();
+        let path = scratch.file("x");
+        let open = || ground.options().create(true).len(2 * PAGE).open(&path).expect("open");
+        let file = open();
+        let write = |file: &AtomicMappedFile, byte: u8| {
+            file.write_at(&vec![byte; len], PAGE).expect("a write");
+            file.sync().expect("a durable point");
+        };
+        let assert_is = |file: &AtomicMappedFile, name: &str, byte: u8| {
+            let mut found = vec![0; len];
+            let snapshot = file.open_snapshot(name).expect("a snapshot");
+            snapshot.read_at(&mut found, PAGE).expect("a read");
+            assert_eq!(found, vec![byte; len], "{name} on {}, {len} bytes", ground.medium);
+        };
+        write(&file, 1);
+        file.snapshot("a").expect("seal");
+        file.snapshot("b").expect("seal");
+        write(&file, 2);
+        file.drop_snapshot("b").expect("drop");
+        write(&file, 3);
+        assert_is(&file, "a", 1);
+        file.snapshot("c").expect("seal");
+        write(&file, 4);
+        assert_is(&file, "a", 1);
+        assert_is(&file, "c", 3);
+        drop(file);
+        let file = open();
+        write(&file, 5);
+        assert_is(&file, "a", 1);
+        assert_is(&file, "c", 3);
+    }
+}

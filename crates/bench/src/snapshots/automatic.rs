@@ -1,6 +1,10 @@
 //! Writes to a file that takes snapshots by itself, against the same writes to a file without.
 //!
 //! A turn is as long as several snapshots: shorter turns would leave these out of the median.
+//!
+//! The ratio depends on the share of writes that go over a slice for the first time since a
+//! snapshot, so each row tells that share of the slices. With `_few` all writes go to [`FEW`] bytes
+//! of the file: then a page gets 12 writes of 4 KiB from one snapshot to the next.
 
 use super::row;
 use crate::measure::{Effort, Turn, ratio, take_turns};
@@ -20,6 +24,8 @@ use std::time::Duration;
 const EVERY: u64 = 100_000;
 /// Number of snapshots that stay.
 const KEPT: usize = 8;
+/// Writes to few pages go to this part of the file.
+const FEW: u64 = 32 << 20;
 /// Nine of ten writes among hot spots go to this part of the file.
 const HOT: u64 = FILE / 128;
 
@@ -44,7 +50,8 @@ pub fn measure(
     for (name, len) in [("4KiB", 4096), ("1KiB", 1024), ("64B", 64)] {
         let random: Places = |len, seed| Box::new(places(FILE, len, seed));
         let hot: Places = |len, seed| Box::new(among_hot_spots(len, seed));
-        for (suffix, places) in [("", random), ("_hot", hot)] {
+        let few: Places = |len, seed| Box::new(places(FEW, len, seed));
+        for (suffix, places) in [("", random), ("_hot", hot), ("_few", few)] {
             let name = row(medium, &format!("auto_snapshot_{name}{suffix}"));
             compare(&name, &effort, len, places, [&with, &without], found)?;
         }
@@ -97,11 +104,12 @@ fn compare(
         return Err(io::Error::other("automatic snapshots have failed"));
     }
     let told = format!(
-        "{:.0} : {:.0} ns; {} snapshots in {} writes",
+        "{:.0} : {:.0} ns; {} snapshots in {} writes, {:.0} % of slices for the first time",
         series[0].median(),
         series[1].median(),
         after.snapshots - before.snapshots,
-        written.get()
+        written.get(),
+        (after.kept_slices - before.kept_slices) as f64 * 6400.0 / (written.get() * len) as f64
     );
     found.add(name, ratio(&series[0], &series[1]), &told);
     Ok(())

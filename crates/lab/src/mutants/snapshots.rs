@@ -69,6 +69,9 @@ pub(super) fn killer(mutant: Mutant) -> Killer {
         | TableNotDurable => test("snapshots", "power::a_rollback_is_whole_or_absent"),
         DropUnderReader => test("snapshots", "model::a_snapshot_that_is_read_is_not_dropped"),
         SnapshotReadsPresent => test("snapshots", "model::snapshots_hold_what_was_sealed"),
+        KeptNotLookedUp | KeptOverSeal | KeptOverDrop | FastPathKeepsNothing | DirectStoreOwes => {
+            test("snapshots", "model::what_is_kept_for_one_snapshot_is_not_taken_for_all")
+        }
         SealGateOpen | SwitchNoWait | SwitchNotSeenUnderLock | SnapshotReadUnlocked => {
             test("atomic_mmap", "engine::tests::snapshots")
         }
