@@ -1,4 +1,4 @@
-//! Tests that `docs/format.md`, the layout constants and the encoders agree.
+//! Tests that the documents of the formats, the layout constants and the encoders agree.
 //!
 //! The document has two machine-readable blocks: `layout` (name = number) and `golden` (name =
 //! bytes in hex). A change to only one of the three fails here. A change to all three needs a new
@@ -8,6 +8,7 @@ use crate::bitmap::{Slices, Validity};
 use crate::format::entry::{
     OldBits, RECORD, Redo, RedoPage, Seed, Sequence, UNDO_HEADER, Undo, UndoBody, WordId,
 };
+use crate::format::export::{Body, End, Frame, Header, Point};
 use crate::format::flip_record::{FlipRecord, sum_of};
 use crate::format::floor::{FLOOR_LEN, Floor};
 use crate::format::marker::Marker;
@@ -20,11 +21,16 @@ use crate::units::{self, LaneIndex, PageIndex, RegionIndex};
 use std::collections::BTreeMap;
 
 const DOCUMENT: &str = include_str!("../docs/format.md");
+const EXPORT_DOCUMENT: &str = include_str!("../docs/format-export.md");
 
-/// Returns the lines `name = value` of the fenced block `kind`.
+/// Returns the lines `name = value` of the fenced block `kind` of the first document.
 fn block(kind: &str) -> BTreeMap<&'static str, &'static str> {
+    block_of(DOCUMENT, kind)
+}
+
+fn block_of(document: &'static str, kind: &str) -> BTreeMap<&'static str, &'static str> {
     let fence = format!("```{kind}\n");
-    let (_, rest) = DOCUMENT.split_once(&fence).expect("the block is in the document");
+    let (_, rest) = document.split_once(&fence).expect("the block is in the document");
     let (body, _) = rest.split_once("```").expect("the block ends");
     let lines = body.lines().filter_map(|line| line.split_once('='));
     lines.map(|(name, value)| (name.trim(), value.trim())).collect()
@@ -171,6 +177,38 @@ fn the_document_and_the_encoders_agree() {
     ]);
     let documented: BTreeMap<&str, String> =
         block("golden").into_iter().map(|(name, bytes)| (name, bytes.to_owned())).collect();
+    assert_eq!(documented, encoded);
+}
+
+#[test]
+fn the_document_of_exports_and_the_encoders_agree() {
+    let point = |number, name: &str| {
+        let (len, nanos, name) = (number * 1000, 77, name.to_owned());
+        Point { number, len, nanos, name }
+    };
+    let header = Header {
+        first_frame: 3,
+        uuid: *b"0123456789abcdef",
+        base: Some(point(4, "fourth")),
+        base_sum: 55,
+        to: point(9, "ninth"),
+    };
+    let mut page = [0xAB; units::PAGE];
+    page[units::SLICE..2 * units::SLICE].fill(0);
+    let mut body = Body::default();
+    body.add(PageIndex(3), Slices::range(0, 3), &page);
+    let body = body.take();
+    let frame = [&Frame::encode(header.seed(), 6, 1, &body)[..], &body].concat();
+    let last = Frame::encode_last(header.seed(), 7, 200, End { sum: 88, frames: 99 });
+    let encoded = BTreeMap::from([
+        ("header", hex(&header.encode())),
+        ("frame", hex(&frame[..64])),
+        ("last", hex(&last)),
+    ]);
+    let documented: BTreeMap<&str, String> = block_of(EXPORT_DOCUMENT, "golden")
+        .into_iter()
+        .map(|(name, bytes)| (name, bytes.to_owned()))
+        .collect();
     assert_eq!(documented, encoded);
 }
 

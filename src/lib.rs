@@ -70,8 +70,10 @@ mod units;
 extern crate self as atomic_mmap;
 
 pub use api::array::{Array, Iter};
+pub use api::export::ExportReport;
 pub use api::file::AtomicMappedFile;
 pub use api::flush::Flush;
+pub use api::import::ImportReport;
 pub use api::optional::Optional;
 pub use api::slot::{Bits, Integer, Slot};
 pub use api::snapshot::{Snapshot, SnapshotInfo};
@@ -87,7 +89,9 @@ pub use config::snapshots::{AutoSnapshots, Retention};
 pub use config::{
     CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Survives, UnknownMedium,
 };
-pub use error::{Distrust, Error, IoError, Mismatch, Result, SnapshotError, StructureError};
+pub use error::{
+    Distrust, Error, IoError, Mismatch, Result, SnapshotError, StreamError, StructureError,
+};
 pub use format::layout::MAX_LEN;
 pub use pair::stats::Stats;
 pub use recovery::inspect::{Inspection, SnapshotFound};
@@ -107,7 +111,7 @@ pub use raw::Raw;
 pub mod testing {
     pub use crate::bitmap::{Slices, Validity};
     pub use crate::format::{
-        entry, flip_record, floor, journal, layout, marker, snapshots, superblock,
+        entry, export, flip_record, floor, journal, layout, marker, snapshots, superblock,
     };
     pub use crate::platform::{
         CacheIdentity, File, FileId, FileStat, FileSystem, OpenHow, call, machine, recorder,

@@ -13,19 +13,26 @@
 //! | `write_set` | what a transaction has written and not yet committed |
 //! | `snapshot` | snapshots, and handles that read them |
 //! | `source` | the trait of what values are read from: a file or a snapshot |
+//! | `export` | streams with a snapshot, or with what has changed since another one |
+//! | `import` | files that take such a stream |
+//! | `stream`, `spool` | a stream that is read; the file that keeps what was received |
 //! | `copy` | a copy of a file that is in use |
 //!
 //! May import `recovery`, `engine`, `config` and below.
 
 pub mod array;
 pub mod copy;
+pub mod export;
 pub mod file;
 pub mod flush;
+pub mod import;
 pub mod optional;
 mod record;
 pub mod slot;
 pub mod snapshot;
 pub mod source;
+mod spool;
+mod stream;
 pub mod transaction;
 pub mod value;
 pub mod verify;

@@ -38,7 +38,7 @@ pub struct SnapshotInfo {
 }
 
 impl SnapshotInfo {
-    fn new(entry: Entry, held: u64) -> Self {
+    pub(super) fn new(entry: Entry, held: u64) -> Self {
         SnapshotInfo {
             number: entry.number,
             created: UNIX_EPOCH + Duration::from_nanos(entry.nanos),
@@ -180,7 +180,7 @@ impl AtomicMappedFile {
 /// Its methods take `&self` and may be called from any number of threads.
 pub struct Snapshot {
     file: AtomicMappedFile,
-    of: Sealed,
+    pub(super) of: Sealed,
     name: String,
 }
 

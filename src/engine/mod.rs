@@ -41,7 +41,7 @@ pub mod plan;
 pub mod read;
 pub mod resize;
 mod scrub;
-mod snapshots;
+pub mod snapshots;
 mod sums;
 pub mod superblock;
 mod tasks;

@@ -4,7 +4,7 @@
 //!
 //! May import: nothing from the crate.
 
-use super::{Error, SnapshotError, StructureError};
+use super::{Error, SnapshotError, StreamError, StructureError};
 use std::io;
 
 impl From<Error> for io::Error {
@@ -28,6 +28,7 @@ impl From<Error> for io::Error {
             }
             Error::Structure { why, .. } => kind_of_structure(why),
             Error::Snapshot { why, .. } => kind_of_snapshot(why),
+            Error::Stream { why, .. } => kind_of_stream(why),
             Error::Untrusted { .. } | Error::ReadOnly { .. } => io::ErrorKind::PermissionDenied,
             Error::MountedAlone { .. } => io::ErrorKind::CrossesDevices,
             Error::NoAddressSpace { .. } => io::ErrorKind::OutOfMemory,
@@ -63,5 +64,15 @@ fn kind_of_snapshot(why: &SnapshotError) -> io::ErrorKind {
         }
         SnapshotError::TooMany { .. } => io::ErrorKind::StorageFull,
         SnapshotError::Damaged { .. } => io::ErrorKind::InvalidData,
+    }
+}
+
+fn kind_of_stream(why: &StreamError) -> io::ErrorKind {
+    match why {
+        StreamError::Cut { .. } => io::ErrorKind::UnexpectedEof,
+        StreamError::NoBase { .. } => io::ErrorKind::NotFound,
+        StreamError::NotEmpty => io::ErrorKind::AlreadyExists,
+        StreamError::WrongOrder { .. } => io::ErrorKind::InvalidInput,
+        _ => io::ErrorKind::InvalidData,
     }
 }

@@ -12,6 +12,7 @@ mod into_io;
 mod io_error;
 mod mismatch;
 mod snapshot;
+mod stream;
 mod structure;
 
 use advice::{ADVICE, address_space_advice, advice_after, at, no_space_message};
@@ -24,6 +25,7 @@ pub use mismatch::Mismatch;
 use mismatch::mismatch_message;
 pub use snapshot::SnapshotError;
 use std::path::PathBuf;
+pub use stream::StreamError;
 pub use structure::StructureError;
 
 /// The result of this crate's functions.
@@ -446,6 +448,15 @@ pub enum Error {
         path: PathBuf,
         /// The reason.
         why: SnapshotError,
+    },
+
+    /// An export or import failed. The receiving file is unchanged.
+    #[error("{}: {why}", path.display())]
+    Stream {
+        /// The home file.
+        path: PathBuf,
+        /// The reason.
+        why: StreamError,
     },
 
     /// A system call failed.

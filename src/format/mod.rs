@@ -9,6 +9,7 @@
 //! May import `units`, `bitmap` and `checksum`.
 
 pub mod entry;
+pub mod export;
 pub mod flip_record;
 pub mod floor;
 pub mod journal;

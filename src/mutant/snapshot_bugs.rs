@@ -85,6 +85,28 @@ macro_rules! with_those_of_snapshots {
             "pair/mod.rs" {
                 SwitchNotSeenUnderLock "switch-not-seen-under-lock": "a writer does not look at the first snapshot's switch under its lock",
             }
+            "format/export.rs" {
+                FrameUnchecked "frame-unchecked": "a damaged frame of a stream counts",
+            }
+            "api/stream.rs" {
+                FrameOrderUnchecked "frame-order-unchecked": "the frames of a stream count in any order",
+            }
+            "api/spool.rs" {
+                SpoolStays "spool-stays": "what was received stays after it was applied",
+            }
+            "engine/snapshots/export.rs" {
+                ExportForgetsNewest "export-forgets-newest": "an increment lacks what has changed since the last snapshot before the newer one",
+            }
+            "engine/snapshots/import.rs" {
+                ImportAnyBase "import-any-base": "changes are applied to any content",
+                ImportAnyResult "import-any-result": "changes are applied that do not lead to the stated content",
+                ImportNumberNotGiven "import-number-not-given": "records of an import are appended before the table gives their number",
+                ImportKeepsNothing "import-keeps-nothing": "an import keeps nothing for the snapshots that there are",
+                ImportKeepsNoZeros "import-keeps-no-zeros": "an import that makes the file longer keeps no zeros for longer snapshots",
+                ImportKeepsNotDurable "import-keeps-not-durable": "what an import keeps is not durable before its records",
+                ImportRecordsNotDurable "import-records-not-durable": "the records of an import are not durable before its table",
+                ImportNotSaid "import-not-said": "the table of an import does not say that a rollback is under way",
+            }
             "recovery/snapshots.rs" {
                 AnnouncedStoreRefused "announced-store-refused": "a store of an opening that died after its superblock is refused",
                 ConfirmedStoreNotDurable "confirmed-store-not-durable": "a session begins before the store durably names it",

@@ -230,6 +230,11 @@ fn plays_the_child_on_a_small_file_system_if_it_is_one() {
             let small = Small { medium: Medium::Dax, ..Small::tmpfs(&folder, 48 << 20) };
             snapshots_on_a_full_disk(&small);
         }
+        ["import", kind] => import_on_a_full_disk(&mount(kind, 30 << 20)),
+        ["import-dax"] => {
+            let small = Small { medium: Medium::Dax, ..Small::tmpfs(&folder, 30 << 20) };
+            import_on_a_full_disk(&small);
+        }
         ["sync", kind] => sync_on_a_full_disk(&mount(kind, 40 << 20)),
         _ => panic!("no role {role}"),
     }
@@ -1087,4 +1092,50 @@ fn snapshots_on_a_full_disk_are_an_error_that_changes_nothing() {
 #[test]
 fn snapshots_on_a_full_persistent_memory() {
     check_on("snapshots-dax");
+}
+
+/// Imports an increment with less space than it needs, and then with enough.
+fn import_on_a_full_disk(small: &Small) {
+    let (mut rng, scratch) = (Rng(13), common::ram().scratch());
+    let sender = common::ram().options().create(true).open(scratch.file("sender")).expect("open");
+    let (first, last) = (rng.bytes(1 << 20), rng.bytes(3 << 20));
+    let mut streams = [Vec::new(), Vec::new()];
+    sender.replace(&first).expect("replace");
+    sender.snapshot("a").expect("seal");
+    sender.export(None, "a", &mut streams[0]).expect("an export");
+    sender.replace(&last).expect("replace");
+    sender.snapshot("b").expect("seal");
+    sender.export(Some("a"), "b", &mut streams[1]).expect("an export");
+    let path = small.file("replica");
+    let (replica, _) = small.options().import(&path, &streams[0][..]).expect("a new file");
+    let mut refused = 0;
+    for megabytes in 0..24 {
+        small.fill(megabytes << 20);
+        let imported = replica.import(&streams[1][..]);
+        small.free();
+        match imported {
+            Ok(_) => break,
+            Err(Error::NoSpace { .. }) => refused += 1,
+            Err(e) => panic!("{megabytes} MiB: {e:?}"),
+        }
+        replica.health().expect("not poisoned");
+        read_everywhere(&replica, &first);
+        assert_eq!(replica.snapshots().len(), 1);
+        assert_eq!(AtomicMappedFile::import_progress(&path).expect("progress"), 0);
+    }
+    assert!(refused > 3, "{refused} refusals");
+    read_everywhere(&replica, &last);
+    drop(replica);
+    let replica = small.options().open(&path).expect("open");
+    read_everywhere(&replica, &last);
+    for (name, bytes) in [("a", &first), ("b", &last)] {
+        let found = replica.open_snapshot(name).expect("open").read_vec().expect("read");
+        assert_same(&found, bytes, name);
+    }
+}
+
+#[test]
+fn an_import_on_a_full_disk_is_an_error_that_changes_nothing() {
+    check("import");
+    check_on("import-dax");
 }

@@ -9,6 +9,8 @@
 //! | `seal` | sealing and dropping |
 //! | `read` | reads of a snapshot |
 //! | `rollback` | going back to a snapshot |
+//! | `export` | what a snapshot has, and what differs between two |
+//! | `import` | taking the state of another file's snapshot |
 //! | `automatic` | snapshots that a file takes by itself, and the limits of all of them |
 //!
 //! Invariants:
@@ -23,6 +25,8 @@
 //! below them.
 
 pub mod automatic;
+mod export;
+pub mod import;
 mod read;
 mod rollback;
 mod seal;

@@ -99,12 +99,12 @@ impl Engine {
         self.restore(&lane, Rest { store, target, shrinking, gate })
     }
 
-    fn shrinking_to(&self, lane: &InUse<'_>, len: u64) -> Result<Option<Shrinking<'_>>> {
+    pub(super) fn shrinking_to(&self, lane: &InUse<'_>, len: u64) -> Result<Option<Shrinking<'_>>> {
         (len < self.len()).then(|| self.prepare_shrink(lane, len)).transpose()
     }
 
     /// Steps 3 to 5.
-    fn restore(&self, lane: &InUse<'_>, rest: Rest<'_>) -> Result<()> {
+    pub(super) fn restore(&self, lane: &InUse<'_>, rest: Rest<'_>) -> Result<()> {
         let Rest { store, target, shrinking, gate } = rest;
         let old = self.len();
         match target.len.cmp(&old) {
@@ -194,10 +194,10 @@ impl Engine {
 }
 
 /// The rest of a rollback after step 2.
-struct Rest<'e> {
-    store: &'e Store,
-    target: Entry,
-    shrinking: Option<Shrinking<'e>>,
+pub(super) struct Rest<'e> {
+    pub store: &'e Store,
+    pub target: Entry,
+    pub shrinking: Option<Shrinking<'e>>,
     /// Held to the end: no operation goes by a state in between.
-    gate: ClosedGate<'e>,
+    pub gate: ClosedGate<'e>,
 }

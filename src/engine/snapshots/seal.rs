@@ -22,6 +22,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 impl Engine {
     /// Seals the present state under a name, and returns what the table says of it.
     pub fn seal(&self, name: &str, flags: Flags) -> Result<Entry> {
+        self.seal_as_of(now(), name, flags)
+    }
+
+    /// Seals the present state with this time, in nanoseconds since 1970.
+    pub fn seal_as_of(&self, nanos: u64, name: &str, flags: Flags) -> Result<Entry> {
         self.check_usable()?;
         self.check_writable()?;
         // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
@@ -31,7 +36,7 @@ impl Engine {
         self.check_is_new(name)?;
         let store = self.store_or_make()?;
         let _gate = self.stand_still(&lane)?;
-        let (len, nanos) = (self.len(), now());
+        let len = self.len();
         let number = self.change_table(&lane, store, |table| table.add(len, nanos, flags, name))?;
         self.publish_live(store);
         lane.stats.bump(Counter::Snapshots, 1);
@@ -210,7 +215,7 @@ impl Engine {
     }
 
     /// Returns the store, and makes it at the first snapshot of the file.
-    fn store_or_make(&self) -> Result<&Store> {
+    pub(super) fn store_or_make(&self) -> Result<&Store> {
         match self.snapshots.get() {
             Some(store) => Ok(store),
             None => self.make_store(),

@@ -162,11 +162,11 @@ impl Index {
         (found, rest)
     }
 
-    /// Returns the pages that have a record of this epoch or a later one, in ascending order.
-    pub fn pages_since(&self, epoch: u64) -> Vec<PageIndex> {
+    /// Returns the pages that have a record of an epoch of this range, in ascending order.
+    pub fn pages_within(&self, epochs: Range<u64>) -> Vec<PageIndex> {
         let mut pages = Vec::new();
         self.for_each_page(|page, records| {
-            if records.last().is_some_and(|record| record.epoch >= epoch) {
+            if records.iter().any(|record| epochs.contains(&record.epoch)) {
                 pages.push(page);
             }
         });

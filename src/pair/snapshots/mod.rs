@@ -54,6 +54,7 @@ use index::{Index, Kept};
 use live::{Before, Live};
 use segments::Segments;
 use std::io;
+use std::ops::Range;
 
 /// The snapshot store of a pair.
 pub(crate) struct Store {
@@ -259,7 +260,12 @@ impl Store {
     /// Returns the pages that have a record of epoch `k` or later, in ascending order. Only these
     /// pages can differ between snapshot `k` and the present, as far as records were kept.
     pub fn pages_since(&self, k: u64) -> Vec<PageIndex> {
-        self.index.pages_since(k)
+        self.pages_within(k..u64::MAX)
+    }
+
+    /// Returns the pages that have a record of an epoch of this range, in ascending order.
+    pub fn pages_within(&self, epochs: Range<u64>) -> Vec<PageIndex> {
+        self.index.pages_within(epochs)
     }
 
     /// Returns the bytes of kept slices that only this snapshot needs.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `automatic` | Does a file take snapshots by itself, and drop what is not kept? |
 //! | `damage` | Is damage to a closed store told, and is a restored one refused? |
+//! | `export` | Does a replica get each exported state whole, and refuse all other streams? |
 //! | `kill` | Do snapshots survive SIGKILL? |
 //! | `life` | Is the store made, found, refused and removed as a companion is? |
 //! | `misuse` | Do they bear closures, readers, and names of all kinds? |
@@ -14,6 +15,7 @@
 
 mod automatic;
 mod damage;
+mod export;
 mod kill;
 mod life;
 mod misuse;

@@ -32,7 +32,7 @@ pub enum Op {
     Close(CloseMode),
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub fn op() -> impl Strategy<Value = Op> {
     let at = || any::<u32>().prop_map(u64::from);
     let len =
         || prop_oneof![4 => 1..200u64, 2 => 4000..9000u64, 1 => Just(PAGE), 1 => 9000..80_000u64];
@@ -79,7 +79,7 @@ pub struct Model {
     pub present: Vec<u8>,
     pub sealed: BTreeMap<String, Vec<u8>>,
     /// Names that were given.
-    given: u64,
+    pub given: u64,
 }
 
 impl Model {

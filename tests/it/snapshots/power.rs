@@ -115,6 +115,27 @@ impl Run {
         self.step(after, |file| file.roll_back(name, undo).expect("a rollback"));
     }
 
+    /// Takes `present`, with the bytes from `at` on replaced, from another file under `name`.
+    fn import(&mut self, name: &str, parts: &[(u64, usize)], len: u64) {
+        let mut after = self.state.clone();
+        let sender = options().create(true).len(after.present.len() as u64);
+        let sender = sender.open(self.scratch.file(&format!("sender of {name}"))).expect("open");
+        sender.write_at(&after.present, 0).expect("the present");
+        sender.snapshot("base").expect("a snapshot");
+        after.present.resize(len as usize, 0);
+        sender.set_len(len).expect("a new length");
+        for (at, count) in parts {
+            let bytes = vec![self.operations.len() as u8; *count];
+            sender.write_at(&bytes, *at).expect("a change");
+            after.present[*at as usize..][..*count].copy_from_slice(&bytes);
+        }
+        sender.snapshot(name).expect("a snapshot");
+        after.sealed.insert(name.to_owned(), after.present.clone());
+        let mut stream = Vec::new();
+        sender.export(Some("base"), name, &mut stream).expect("an export");
+        self.step(after, |file| drop(file.import(&stream[..]).expect("an import")));
+    }
+
     fn deploy(&mut self) {
         let after = self.state.clone();
         self.step(after, |file| {
@@ -254,5 +275,20 @@ fn a_rollback_is_whole_or_absent() {
     run.roll_back("a", Some("c"));
     run.roll_back("c", None);
     run.roll_back("b", None);
+    assert!(run.lose_power() > 100);
+}
+
+#[test]
+fn an_import_is_whole_or_absent() {
+    let mut run = Run::new();
+    run.write(&[(0, 300), (40 * PAGE, 5000)]);
+    run.import("first", &[(64, 100), (41 * PAGE, 200)], LEN);
+    run.seal("own");
+    run.write(&[(0, 64)]);
+    run.import("shorter", &[(100, 300), (10 * PAGE + 10, 60)], 11 * PAGE + 10);
+    run.import("longer", &[(128, 64), (12 * PAGE, 5000)], LEN);
+    run.write(&[(64, 200), (12 * PAGE, 64)]);
+    run.drop("shorter");
+    run.import("last", &[(0, 500)], LEN);
     assert!(run.lose_power() > 100);
 }

@@ -75,6 +75,19 @@ pub(super) fn killer(mutant: Mutant) -> Killer {
         SealGateOpen | SwitchNoWait | SwitchNotSeenUnderLock | SnapshotReadUnlocked => {
             test("atomic_mmap", "engine::tests::snapshots")
         }
+        FrameUnchecked => test("snapshots", "export::each_flipped_byte"),
+        FrameOrderUnchecked => test("snapshots", "export::frames_that_lack"),
+        SpoolStays => test("snapshots", "export::a_broken_transfer"),
+        ExportForgetsNewest | ImportAnyBase => test("snapshots", "export::an_increment_is_taken"),
+        ImportAnyResult => test("snapshots", "export::a_stream_that_does_not_lead"),
+        ImportNumberNotGiven | ImportNotSaid => {
+            test("snapshots", "power::an_import_is_whole_or_absent")
+        }
+        ImportKeepsNothing => test("snapshots", "export::a_whole_file_replaces"),
+        ImportKeepsNoZeros => test("snapshots", "export::a_longer_import_keeps_zeros"),
+        ImportKeepsNotDurable | ImportRecordsNotDurable => {
+            test("snapshots", "steps::an_import_is_durable")
+        }
         other => panic!("{} has no killer", other.name()),
     }
 }
