@@ -15,6 +15,7 @@
 
 use atomic_mmap::testing::layout;
 use fastrand::Rng;
+use lab::fuzzing::export_decode;
 use lab::fuzzing::image::{Contents, Image as Pair};
 use lab::fuzzing::input::Input;
 use lab::fuzzing::open_bytes::UUID;
@@ -42,6 +43,7 @@ fn main() {
         + turns(&folder)
         + journals(&folder)
         + snapshots(&folder)
+        + exports(&folder)
         + points(&folder);
     println!("{crashes} crash images, {others} others");
 }
@@ -287,6 +289,15 @@ fn snapshots(folder: &Path) -> usize {
     let seeds = snapshots_decode::seeds();
     for (n, seed) in seeds.iter().enumerate() {
         keep(folder, "snapshots_decode", &format!("snapshots-{n:03}"), seed);
+    }
+    seeds.len()
+}
+
+/// Writes seeds for the streams between files: bytes and changes.
+fn exports(folder: &Path) -> usize {
+    let seeds = export_decode::seeds();
+    for (n, seed) in seeds.iter().enumerate() {
+        keep(folder, "export_decode", &format!("export-{n:03}"), seed);
     }
     seeds.len()
 }

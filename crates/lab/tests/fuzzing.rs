@@ -97,6 +97,11 @@ fn snapshots_are_decoded() {
 }
 
 #[test]
+fn streams_are_decoded() {
+    hold("export_decode", 2000);
+}
+
+#[test]
 fn any_bytes_are_opened_or_refused() {
     hold("open_bytes", 500);
 }

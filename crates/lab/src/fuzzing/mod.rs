@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`entry_decode`] | target: the decoders of log data |
 //! | [`journal_decode`] | target: the decoder of the journal |
+//! | [`export_decode`] | target: the decoders of streams between files |
 //! | [`snapshots_decode`] | target: the decoders of the snapshot store |
 //! | [`open_bytes`] | target: opening any bytes |
 //! | [`open_mutated`] | target: opening changed crash images with correct checksums |
@@ -26,6 +27,7 @@
 //! | [`templates`] | images that crashes leave |
 
 pub mod entry_decode;
+pub mod export_decode;
 pub mod ground;
 pub mod image;
 pub mod input;
@@ -47,10 +49,11 @@ pub mod templates;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the names of their folders in `fuzz/corpus/`.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("entry_decode", entry_decode::run),
     ("journal_decode", journal_decode::run),
     ("snapshots_decode", snapshots_decode::run),
+    ("export_decode", export_decode::run),
     ("open_bytes", open_bytes::run),
     ("open_mutated", open_mutated::run),
     ("mismatch", mismatch::run),
