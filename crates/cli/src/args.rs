@@ -83,6 +83,11 @@ pub enum Command {
     /// Take, list, copy and drop snapshots of a closed file, or go back to one.
     #[command(subcommand)]
     Snapshot(Snapshot),
+    /// Write a snapshot to standard output, or what has changed since another one. Changes nothing.
+    Send(Send),
+    /// Take what `send` has written from standard input, as one operation. Makes the file if there
+    /// is none.
+    Receive(Receive),
     /// Say what a folder's file system would promise, and why.
     Doctor(Folder),
     /// Measure writes and durable points in a folder, for a few seconds.
@@ -282,6 +287,32 @@ fn scaled(text: &str, units: &[(char, u64)], plain: Option<u64>) -> Result<u64, 
     let unit = unit.ok_or_else(|| format!("no unit at its end: {}", names.join(", ")))?;
     let number: u64 = number.parse().map_err(|e| format!("{e}"))?;
     number.checked_mul(unit).ok_or_else(|| "too large".to_owned())
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Send {
+    /// The file.
+    pub file: PathBuf,
+    /// The name of the snapshot, or its number.
+    pub snapshot: String,
+    /// Write only what has changed since this snapshot, which the receiver has.
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub from: Option<String>,
+    /// Leave out the frames before this one, which the receiver has: `receive --progress` says it.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub first_frame: u64,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Receive {
+    /// The file.
+    pub file: PathBuf,
+    /// Let a whole file replace the content. The snapshots stay.
+    #[arg(long)]
+    pub replace: bool,
+    /// Read nothing. Print the number of frames that a broken transfer has left.
+    #[arg(long, conflicts_with = "replace")]
+    pub progress: bool,
 }
 
 #[derive(clap::Args, Debug)]

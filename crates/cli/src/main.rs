@@ -57,6 +57,8 @@ fn run(args: Args) -> Result<Outcome, Failure> {
         Command::Watch(of) => commands::watch::run(common, of),
         Command::Cp(of) => commands::cp::run(common, of),
         Command::Snapshot(what) => commands::snapshot::run(common, what),
+        Command::Send(of) => commands::transfer::send(common, of),
+        Command::Receive(of) => commands::transfer::receive(common, of),
         Command::Doctor(of) => commands::doctor::run(common, of),
         Command::Bench(of) => commands::bench::run(common, of),
         Command::Completions { shell } => commands::generate::completions(*shell),

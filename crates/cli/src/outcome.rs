@@ -2,7 +2,7 @@
 
 use crate::report::{SCHEMA, tell};
 use crate::verdict::is_damage;
-use atomic_mmap::{Error, SnapshotError};
+use atomic_mmap::{Error, SnapshotError, StreamError};
 use serde_json::json;
 use std::io;
 use std::path::Path;
@@ -60,6 +60,10 @@ impl Failure {
             Failure::File(Error::Snapshot { why: SnapshotError::Damaged { .. }, .. }) => {
                 Outcome::Damaged
             }
+            Failure::File(Error::Stream {
+                why: StreamError::WrongBase { .. } | StreamError::Gap { .. },
+                ..
+            }) => Outcome::Mismatch,
             Failure::File(_) | Failure::Io(..) => Outcome::Failed,
             Failure::Usage(_) => Outcome::Usage,
         }
@@ -77,6 +81,7 @@ impl Failure {
                 Failure::File(Error::UnsupportedFileSystem { .. }) => "unsupported-file-system",
                 Failure::File(Error::Untrusted { .. }) => "untrusted",
                 Failure::File(Error::Snapshot { why, .. }) => snapshot_code(why),
+                Failure::File(Error::Stream { why, .. }) => stream_code(why),
                 Failure::Io(_, error) if error.kind() == io::ErrorKind::StorageFull => "no-space",
                 _ => "failed",
             },
@@ -110,6 +115,16 @@ fn snapshot_code(why: &SnapshotError) -> &'static str {
         SnapshotError::BadName { .. } => "bad-snapshot-name",
         SnapshotError::TooMany { .. } => "too-many-snapshots",
         SnapshotError::RollbackUnderWay { .. } => "rollback-under-way",
+        _ => "failed",
+    }
+}
+
+fn stream_code(why: &StreamError) -> &'static str {
+    match why {
+        StreamError::Damaged { .. } => "stream-damaged",
+        StreamError::Cut { .. } => "stream-cut",
+        StreamError::NotEmpty => "not-empty",
+        StreamError::NoBase { .. } => "no-base",
         _ => "failed",
     }
 }

@@ -10,5 +10,6 @@ pub mod repair;
 pub mod settle;
 pub mod snapshot;
 pub mod stats;
+pub mod transfer;
 pub mod verify;
 pub mod watch;

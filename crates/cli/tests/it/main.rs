@@ -7,3 +7,4 @@ mod live;
 mod refusals;
 mod snapshots;
 mod texts;
+mod transfer;

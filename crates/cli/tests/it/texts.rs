@@ -3,7 +3,7 @@
 use crate::common::{Run, command, run, scratch};
 
 /// The commands, as `--help` lists them.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 15] = [
     "inspect",
     "verify",
     "settle",
@@ -13,6 +13,8 @@ const COMMANDS: [&str; 13] = [
     "watch",
     "cp",
     "snapshot",
+    "send",
+    "receive",
     "doctor",
     "bench",
     "completions",
@@ -26,6 +28,8 @@ fn help_texts() {
         (&["--help"][..], snapbox::file!["texts/help.txt"]),
         (&["repair", "--help"], snapbox::file!["texts/repair.txt"]),
         (&["heatmap", "--help"], snapbox::file!["texts/heatmap.txt"]),
+        (&["send", "--help"], snapbox::file!["texts/send.txt"]),
+        (&["receive", "--help"], snapbox::file!["texts/receive.txt"]),
         (&["snapshot", "--help"], snapbox::file!["texts/snapshot.txt"]),
         (&["snapshot", "retain", "--help"], snapbox::file!["texts/snapshot-retain.txt"]),
     ] {

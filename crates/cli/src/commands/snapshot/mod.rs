@@ -12,6 +12,8 @@
 mod copy;
 mod list;
 
+pub use list::{seconds, utc};
+
 use crate::args::{Common, Limits, Named, Retain, Rollback, Snapshot};
 use crate::ask;
 use crate::outcome::{Failure, Outcome};

@@ -1,0 +1,132 @@
+//! `send` and `receive`: from file to file, broken and refused transfers.
+
+use crate::common::{LEN, Run, Scratch, assert_known, command, make, run, scratch};
+use atomic_mmap::{AtomicMappedFile, CloseMode};
+use snapbox::{assert_data_eq, str};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+fn send(path: &Path, arguments: &[&str]) -> Run {
+    let mut command = command();
+    command.arg("send").arg(path).args(arguments);
+    Run(command.output().expect("run"))
+}
+
+/// Returns the stream of a `send`.
+#[track_caller]
+fn sent(path: &Path, arguments: &[&str]) -> Vec<u8> {
+    let run = send(path, arguments).code(0);
+    assert_eq!(run.err(), "");
+    run.0.stdout
+}
+
+fn receive(path: &Path, stream: &[u8], arguments: &[&str]) -> Run {
+    let mut command = command();
+    command.arg("receive").arg(path).args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("start");
+    // A stream that is refused may be read in part alone.
+    let _closed_early = child.stdin.take().expect("its input").write_all(stream);
+    Run(child.wait_with_output().expect("wait"))
+}
+
+/// Makes a file with the known bytes in the snapshot `known`, and other bytes in `other`.
+fn with_two(scratch: &Scratch) -> PathBuf {
+    let path = scratch.file("home");
+    make(&path, CloseMode::Spatial);
+    let file = AtomicMappedFile::open(&path).expect("open");
+    file.snapshot("known").expect("seal");
+    file.write_at(b"other", 200_000).expect("write");
+    file.snapshot("other").expect("seal");
+    path
+}
+
+#[test]
+fn a_replica_gets_a_whole_file_and_then_what_changes() {
+    let scratch = scratch();
+    let (path, replica) = (with_two(&scratch), scratch.file("replica"));
+    let before = scratch.contents();
+    let whole = sent(&path, &["known"]);
+    assert!(whole.len() < LEN as usize / 10, "zeros are not sent: {}", whole.len());
+    let increment = sent(&path, &["other", "--from", "known"]);
+    assert!(increment.len() < 1000, "{}", increment.len());
+    assert_eq!(sent(&path, &["2", "--from", "1"]), increment, "numbers name snapshots as well");
+    assert_eq!(scratch.contents(), before, "a sender changes nothing");
+    assert_data_eq!(
+        receive(&replica, &whole, &[]).code(0).out(),
+        str![[r#"
+file     [..]/replica
+name     known
+number   1
+created  20[..] UTC
+length   293 KiB
+pages    4
+
+"#]]
+    );
+    assert_known(&replica);
+    let taken = receive(&replica, &increment, &["--json"]).code(0).json();
+    assert_eq!((&taken["name"], &taken["pages"]), (&"other".into(), &1.into()));
+    assert_eq!(std::fs::read(&replica).expect("read"), std::fs::read(&path).expect("read"));
+    let list = |path: &Path| run(&["snapshot", "list", "--json"], path).code(0).json();
+    let facts = |path: &Path| {
+        let all = list(path)["snapshots"].as_array().expect("a list").clone();
+        all.into_iter().map(|of| [of["name"].clone(), of["created"].clone()]).collect::<Vec<_>>()
+    };
+    assert_eq!(facts(&replica), facts(&path));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_changes_nothing() {
+    let scratch = scratch();
+    let (path, replica) = (with_two(&scratch), scratch.file("replica"));
+    let whole = sent(&path, &["known"]);
+    let increment = sent(&path, &["other", "--from", "known"]);
+    let error = |run: Run, exit: i32, code: &str| {
+        assert_eq!(run.code(exit).error()["code"], code);
+    };
+    error(send(&path, &["--json", "absent"]), 1, "no-such-snapshot");
+    error(send(&path, &["--json", "known", "--from", "other"]), 1, "failed");
+    error(receive(&replica, &increment, &["--json"]), 1, "no-base");
+    error(receive(&replica, b"no stream", &["--json"]), 1, "stream-cut");
+    let mut damaged = whole.clone();
+    damaged[1000] ^= 1;
+    error(receive(&replica, &damaged, &["--json"]), 1, "stream-damaged");
+    assert!(!replica.exists());
+    receive(&replica, &whole, &[]).code(0);
+    error(receive(&replica, &whole, &["--json"]), 1, "snapshot-exists");
+    run(&["snapshot", "drop"], &replica).code(2);
+    let file = AtomicMappedFile::open(&replica).expect("open");
+    file.write_at(b"mine!", 7).expect("write");
+    file.drop_snapshot("known").expect("drop");
+    drop(file);
+    let own = std::fs::read(&replica).expect("read");
+    error(receive(&replica, &whole, &["--json"]), 1, "not-empty");
+    error(receive(&replica, &increment, &["--json"]), 6, "mismatch");
+    assert_eq!(std::fs::read(&replica).expect("read"), own);
+    receive(&replica, &whole, &["--replace"]).code(0);
+    assert_known(&replica);
+}
+
+#[test]
+fn a_broken_transfer_goes_on() {
+    let scratch = scratch();
+    let path = scratch.file("home");
+    let file = AtomicMappedFile::create(&path, 150 * 4096).expect("create");
+    file.write_at(&[7; 150 * 4096], 0).expect("write");
+    file.snapshot("all").expect("seal");
+    drop(file);
+    let replica = scratch.file("replica");
+    let whole = sent(&path, &["all"]);
+    let broken = receive(&replica, &whole[..whole.len() / 2], &["--json"]).code(1).error();
+    assert_eq!(broken["code"], "stream-cut");
+    let progress = run(&["receive", "--progress", "--json"], &replica).code(0).json();
+    assert_eq!(progress["frames"], 1);
+    let rest = sent(&path, &["all", "--first-frame", "1"]);
+    assert!(rest.len() < whole.len());
+    receive(&replica, &rest, &[]).code(0);
+    assert_eq!(std::fs::read(&replica).expect("read"), std::fs::read(&path).expect("read"));
+    let progress = run(&["receive", "--progress", "--json"], &replica).code(0).json();
+    assert_eq!(progress["frames"], 0);
+}
