@@ -85,7 +85,7 @@ macro_rules! with_those_of_snapshots {
             "pair/mod.rs" {
                 SwitchNotSeenUnderLock "switch-not-seen-under-lock": "a writer does not look at the first snapshot's switch under its lock",
             }
-            "format/export.rs" {
+            "format/export/mod.rs" {
                 FrameUnchecked "frame-unchecked": "a damaged frame of a stream counts",
             }
             "api/stream.rs" {
