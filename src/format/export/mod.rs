@@ -7,7 +7,8 @@
 //!
 //! Pure; nothing here panics, whatever the bytes.
 //!
-//! May import: `layout`, `snapshots`, `bitmap`, `checksum`, `units`, and the planted bugs.
+//! May import: `layout`, `snapshots`, `bitmap`, `checksum`, `page_sum`, `units`, and the planted
+//! bugs.
 
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests;
@@ -18,6 +19,7 @@ use super::snapshots::table::{LONGEST_NAME, is_name};
 use crate::bitmap::{Slices, bits};
 use crate::checksum::{crc32c, crc32c_append};
 use crate::mutant::planted;
+use crate::page_sum;
 use crate::units::{PAGE, PageIndex, SLICE};
 
 /// Bytes of the header.
@@ -342,12 +344,7 @@ impl Body {
 /// Returns the sum of a page with these bytes, which is 0 for a page of zeros. The content sum of a
 /// file is the XOR over all of its pages. Past the end a page has zeros.
 pub fn page_sum(page: PageIndex, bytes: &[u8; PAGE]) -> u64 {
-    if bytes.iter().all(|byte| *byte == 0) {
-        return 0;
-    }
-    let low = crc32c_append(crc32c(&page.0.to_le_bytes()), bytes);
-    let high = crc32c_append(crc32c(bytes), &page.0.to_le_bytes());
-    u64::from(high) << 32 | u64::from(low)
+    page_sum::stored(page, page_sum::of_page(bytes))
 }
 
 fn half(bytes: &[u8]) -> u32 {
