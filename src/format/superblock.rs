@@ -234,10 +234,10 @@ pub struct Superblock {
 
 /// Returns a number that tells a session from all others of the pair, also from those with its
 /// number: a pair that was restored gives numbers again. The time of its beginning is in it.
-pub fn stamp(session: u64, boot_id: &[u8; 16], cache: &Cache) -> u64 {
+pub fn stamp(session: u64, cache: &Cache) -> u64 {
     let Cache { volume, uptime, started, devices_born } = cache;
     let words = [session, *volume, *uptime, *started as u64, *devices_born];
-    let sum = checksum::crc32c_append(checksum::crc32c(b"stamp"), boot_id);
+    let sum = checksum::crc32c(b"stamp");
     let sum = words.iter().fold(sum, |sum, word| checksum::crc32c_append(sum, &word.to_le_bytes()));
     session << 32 | u64::from(sum)
 }
@@ -428,7 +428,7 @@ impl Superblock {
             State::InUse => self.session,
             State::Clean(_) | State::Emptied => self.session.saturating_sub(1),
         };
-        stamp(session, &self.boot_id, &self.cache)
+        stamp(session, &self.cache)
     }
 
     /// Returns the session of the records that complete the pair, if they are needed. A close that

@@ -224,7 +224,7 @@ impl Opening<'_> {
 
     /// Returns the stamp of a session that this opening begins.
     pub(super) fn stamp_of(&self, session: u64) -> u64 {
-        stamp(session, &self.cache.boot_id, &cache_parts(&self.cache))
+        stamp(session, &cache_parts(&self.cache))
     }
 
     /// Begins a session. Its number voids all records in the lanes, since their checksums cover the
