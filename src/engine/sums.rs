@@ -297,6 +297,15 @@ impl Engine {
         self.verify_under_lock(lane, page, region)
     }
 
+    /// Verifies a page, if the file has sums. The caller holds no lock, and is in no read section.
+    pub(in crate::engine) fn verify_if_summed(
+        &self,
+        page: PageIndex,
+        region: &RegionState,
+    ) -> Result<()> {
+        if self.has_sums() { self.verify_page(&self.lane_fenced(), page, region) } else { Ok(()) }
+    }
+
     /// Verifies what a read of `len` bytes at `offset` touches: pages that were not verified in
     /// this session, or all of them where each read verifies. Does nothing past the file's end. The
     /// caller holds no lock, and is in no read section.

@@ -105,6 +105,7 @@ macro_rules! with_those_of_snapshots {
                 ImportKeepsNoZeros "import-keeps-no-zeros": "an import that makes the file longer keeps no zeros for longer snapshots",
                 ImportKeepsNotDurable "import-keeps-not-durable": "what an import keeps is not durable before its records",
                 ImportRecordsNotDurable "import-records-not-durable": "the records of an import are not durable before its table",
+                ImportNotRemembered "import-not-remembered": "a page does not remember what an import has appended",
                 ImportNotSaid "import-not-said": "the table of an import does not say that a rollback is under way",
             }
             "recovery/snapshots.rs" {

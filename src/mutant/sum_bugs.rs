@@ -40,6 +40,9 @@ macro_rules! with_those_of_sums {
             "recovery/replay_journal.rs" {
                 ReplayedSumsMissing "replayed-sums-missing": "a replay stores no sums",
             }
+            "engine/snapshots/rollback.rs" {
+                DamageRolledBack "damage-rolled-back": "a rollback begins over pages that are damaged",
+            }
             "recovery/sums.rs" {
                 OldSumsStay "old-sums-stay": "sums that do not count stay when a file gets sums",
                 FirstSumsMissing "first-sums-missing": "a file gets sums without those of its pages",

@@ -273,6 +273,14 @@ impl Engine {
             }
         })?;
         appender.keep(epoch, page, slices, &bytes);
+        // A page that remembers an older snapshot would else have nothing kept for the new one, and
+        // the rollback would keep all of it behind the commit point. No operation is under way.
+        if let Some(region) = self.state.loaded(page.region())
+            && let Some(known) = region.kept_since(page.in_region(), epoch)
+        {
+            let known = known.or(slices);
+            unless!(ImportNotRemembered, region.set_kept_since(page.in_region(), epoch, known));
+        }
         Ok(())
     }
 

@@ -56,6 +56,7 @@ impl Engine {
         if let Some(durable) = &self.durable {
             self.durable_point_while_resizing(&lane, durable, Some(&gate))?;
         }
+        unless!(DamageRolledBack, self.check_pages_for(store, &target, undo.is_some())?);
         let len = self.len();
         self.change_table(&lane, store, |table| {
             unless!(RollbackNotSaid, table.rollback = target.number);
@@ -64,6 +65,24 @@ impl Engine {
         self.publish_live(store);
         let rest = Rest { store, target, shrinking, gate };
         self.restore(&lane, rest).inspect_err(|error| self.poison(error))
+    }
+
+    /// Fails if a page is damaged that the rollback would change in part, or that a snapshot would
+    /// still read. After the intention such a page could not be told from one that the rollback was
+    /// in the middle of. The caller has closed the gate of cuts.
+    fn check_pages_for(&self, store: &Store, target: &Entry, is_undone: bool) -> Result<()> {
+        let within = |page: &PageIndex| page.start() < target.len.min(self.len());
+        for page in store.pages_since(target.number).into_iter().filter(within) {
+            let region = self.region(page.region())?;
+            let Err(error) = self.verify_if_summed(page, region) else { continue };
+            let is_damage = matches!(error, Error::Damaged { .. });
+            let past = Slices::from_byte(page.start(), target.len);
+            let others = load_kept(store, page, target.number, Slices::ALL, &mut [0; PAGE])?;
+            if !is_damage || is_undone || !others.without(past).is_empty() {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Begins to go by the snapshots that opening has found, before any other thread has the file.

@@ -33,7 +33,7 @@ fn assert_damaged<T: std::fmt::Debug>(result: Result<T, Error>, page: u64) {
     let error = result.expect_err("damage is read");
     let Error::Damaged { path, offset, .. } = &error else { panic!("{error}") };
     assert_eq!((*offset, path.file_name().is_some()), (page * PAGE, true));
-    assert!(error.to_string().contains("repair them from a snapshot"), "{error}");
+    assert!(error.to_string().contains("write over all of them"), "{error}");
 }
 
 #[test]
@@ -89,6 +89,30 @@ fn damage_that_happened_while_the_file_was_not_open_is_noticed_at_the_first_touc
         let left = found.verify(0..LEN).expect("verify").damaged;
         assert_eq!((left.len(), &left[0]), (1, &(5 * PAGE..6 * PAGE)));
         drop(file);
+    }
+}
+
+/// A rollback over a damaged page once failed behind its commit point. It poisoned the handle, and
+/// the next opening took the damaged bytes for whole.
+#[test]
+fn a_rollback_over_damage_fails_first_or_replaces_all_of_it() {
+    for ground in media() {
+        let (_scratch, path, file, bytes) = written(&ground, Integrity::OnRead);
+        file.snapshot("before").expect("seal");
+        // The snapshot holds 64 bytes of page 2, and all of page 7.
+        file.write_at(&[1; 64], 2 * PAGE).expect("write");
+        file.write_at(&[1; PAGE as usize], 7 * PAGE).expect("write");
+        file.sync().expect("sync");
+        file.deploy(0..LEN).expect("deploy");
+        flip_a_bit(&path, 2 * PAGE + 900);
+        assert_damaged(file.roll_back("before", None), 2);
+        file.write_at(&[4], 0).expect("the handle is not poisoned");
+        flip_a_bit(&path, 2 * PAGE + 900);
+        flip_a_bit(&path, 7 * PAGE + 900);
+        assert_damaged(file.roll_back("before", Some("after")), 7);
+        file.roll_back("before", None).expect("all of the page is kept");
+        assert_same(&crate::common::read_all(&file), &bytes, "the page is whole again");
+        assert_eq!(file.verify(0..LEN).expect("verify").damaged, []);
     }
 }
 

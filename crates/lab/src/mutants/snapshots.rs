@@ -85,7 +85,7 @@ pub(super) fn killer(mutant: Mutant) -> Killer {
         }
         ImportKeepsNothing => test("snapshots", "export::a_whole_file_replaces"),
         ImportKeepsNoZeros => test("snapshots", "export::a_longer_import_keeps_zeros"),
-        ImportKeepsNotDurable | ImportRecordsNotDurable => {
+        ImportKeepsNotDurable | ImportRecordsNotDurable | ImportNotRemembered => {
             test("snapshots", "steps::an_import_is_durable")
         }
         other => panic!("{} has no killer", other.name()),
