@@ -115,8 +115,8 @@ pub enum Error {
     /// The bytes of a page are not those that were written: a stray write has changed them, or the
     /// medium. Nothing was changed, and nothing was read. The other pages are as they were.
     ///
-    /// Only a file with [page sums](crate::Integrity) notices that. A write over all of the page, up
-    /// to the file's end, replaces its bytes.
+    /// Only a file with [page sums](crate::Integrity) notices that. A write over all of the page,
+    /// up to the file's end, replaces its bytes.
     #[error(
         "{}: the {len} bytes at offset {offset} are damaged: they are not those that were written; \
          write over all of them with those of a backup or a snapshot",
