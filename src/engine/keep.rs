@@ -17,7 +17,7 @@
 //! A keep record is a fact, and stays true whatever becomes of the operation. Rules:
 //! `docs/model/snapshots_dax.py` and `docs/model/snapshots_page_cache.py`.
 //!
-//! May import `io`, `plan`, `pair`, and what lies below them.
+//! May import `verify`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::{Slices, Validity, bits};
 use crate::engine::{Engine, plan};
@@ -100,7 +100,17 @@ impl Engine {
             let index = page.region();
             let region = self.region(index)?;
             let slices = self.owed_slices((index, region), page.in_region(), slices);
-            if !slices.is_empty() && !planted!(NothingKept) {
+            // A damaged page of a durable point was only brought home. Its copies have equal bytes,
+            // so a snapshot goes on to read them by the sum of the page.
+            let is_whole = match slices.is_empty() || planted!(KeptUnverified) {
+                true => Ok(()),
+                false => self.verify_under_lock(lane, page, region),
+            };
+            let is_damaged = matches!(is_whole, Err(Error::Damaged { .. }));
+            if !is_damaged {
+                is_whole?;
+            }
+            if !slices.is_empty() && !is_damaged && !planted!(NothingKept) {
                 owed.push(Owed { page, region, slices });
             }
         }
@@ -149,24 +159,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Loads slices of a page from the slots that `valid` names, one after the other. Returns them.
-    /// `bytes` has room for all of them.
-    pub(in crate::engine) fn load_slices<'b>(
-        &self,
-        page: PageIndex,
-        valid: Validity,
-        slices: Slices,
-        bytes: &'b mut [u8],
-    ) -> Result<&'b mut [u8]> {
-        let mut end = 0;
-        for (side, run) in valid.runs(slices) {
-            let to = &mut bytes[end..end + run.len() * SLICE];
-            self.load_slot(side, to, page.start() + (run.start * SLICE) as u64)?;
-            end += to.len();
-        }
-        Ok(&mut bytes[..end])
-    }
-
     /// Keeps what a shrink to `new` bytes takes from the live snapshots: every slice past the new
     /// end, and the one that it cuts. Slices of zeroes are left out: past its end the file reads as
     /// zeroes. The caller holds `resizing`. So no snapshot is sealed until the shrink is over.
@@ -180,6 +172,9 @@ impl Engine {
             return Ok(());
         }
         self.load_regions_with_bytes(new..reach)?;
+        if self.has_sums() {
+            self.load_regions_with_sums(new..reach)?;
+        }
         let touched =
             |index: &RegionIndex| (index.start() + REGION as u64) > new && index.start() < reach;
         for (index, region) in self.state.loaded_regions().filter(|(index, _)| touched(index)) {
@@ -191,6 +186,9 @@ impl Engine {
                 let page = index.page(n);
                 let past = Slices::from_byte(page.start(), new);
                 let slices = self.owed_slices((index, region), n, past);
+                if !slices.is_empty() && page.start() < self.len() && !planted!(CutKeptUnverified) {
+                    self.verify_under_lock(lane, page, region)?;
+                }
                 let slices = self.nonzero(page, region.durable(n), slices)?;
                 if !slices.is_empty() {
                     owed.push(Owed { page, region, slices });

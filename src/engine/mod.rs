@@ -15,8 +15,9 @@
 //! | `durable` | durable points: group commit, the cut, the record, the checkpoint, the journal |
 //! | `commit` | the commit protocols, step by step |
 //! | `scrub` | verification of ranges, and in the background |
-//! | `sums` | the sums of pages: new ones for an operation, and verification |
+//! | `sums` | the sums of pages: new ones for an operation |
 //! | `keep` | what snapshots need of an operation, before it stores |
+//! | `verify` | verification of pages by their sums |
 //! | `io` | copies out of valid slots and into free slots, and prefetches |
 //! | `plan` | which pages, regions, words and locks an operation needs |
 //! | `companions` | the folder of the companions, and the making of the store of snapshots |
@@ -47,6 +48,7 @@ pub mod superblock;
 mod tasks;
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests;
+mod verify;
 pub mod worker;
 pub mod write;
 

@@ -12,13 +12,19 @@ macro_rules! with_those_of_sums {
             "pair/space.rs" {
                 SumsNotAllocated "sums-not-allocated": "the places of sums are stored to without being allocated",
             }
+            "engine/keep.rs" {
+                KeptUnverified "kept-unverified": "a durable point keeps slices of a page that is damaged",
+                CutKeptUnverified "cut-kept-unverified": "a shrink keeps slices of a page that is damaged",
+            }
+            "engine/verify.rs" {
+                DamageTakenForWhole "damage-taken-for-whole": "a page passes whatever its sum",
+                NotVerifiedBeforeWrite "not-verified-before-write": "a write into a damaged page reckons a new sum",
+                ReadVerifiesOnce "read-verifies-once": "reads verify a page only once",
+            }
             "engine/sums.rs" {
                 CutSumStays "cut-sum-stays": "a page that a shrink cuts keeps its sum",
                 SumNotStored "sum-not-stored": "a new sum is not stored",
                 SumNotPublished "sum-not-published": "a new sum does not count after the commit",
-                NotVerifiedBeforeWrite "not-verified-before-write": "a write into a damaged page reckons a new sum",
-                DamageTakenForWhole "damage-taken-for-whole": "a page passes whatever its sum",
-                ReadVerifiesOnce "read-verifies-once": "reads verify a page only once",
                 DurableSumNotPublished "durable-sum-not-published": "the sum of a durable point does not count",
                 OldSumsLeft "old-sums-left": "a close leaves sums of older states",
             }
@@ -27,6 +33,7 @@ macro_rules! with_those_of_sums {
             }
             "engine/commit/redo.rs" {
                 RedoNoDrainAfterSums "redo-no-drain-after-sums": "no drain between the new sums and the redo record",
+                RedoCutNotNoted "redo-cut-not-noted": "a write that cuts a page leaves its sum out of the next point",
             }
             "engine/resize/mod.rs" {
                 ShrinkSumNotDrained "shrink-sum-not-drained": "no drain between the sum of a page that is cut and the length",

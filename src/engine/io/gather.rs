@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::mutant::planted;
 use crate::pair::region::RegionState;
-use crate::units::{ChunkIndex, RegionIndex, SLICE};
+use crate::units::{ChunkIndex, PageIndex, RegionIndex, SLICE};
 use std::ops::Range;
 
 /// Where the bytes of a piece are copied from.
@@ -212,5 +212,23 @@ impl Engine {
             return Ok(());
         }
         file.read_file(to, at).map_err(|e| Error::io_at("read", file.path(), at, e))
+    }
+
+    /// Loads slices of a page from the slots that `valid` names, one after the other. Returns them.
+    /// `bytes` has room for all of them.
+    pub(in crate::engine) fn load_slices<'b>(
+        &self,
+        page: PageIndex,
+        valid: Validity,
+        slices: Slices,
+        bytes: &'b mut [u8],
+    ) -> Result<&'b mut [u8]> {
+        let mut end = 0;
+        for (side, run) in valid.runs(slices) {
+            let to = &mut bytes[end..end + run.len() * SLICE];
+            self.load_slot(side, to, page.start() + (run.start * SLICE) as u64)?;
+            end += to.len();
+        }
+        Ok(&mut bytes[..end])
     }
 }

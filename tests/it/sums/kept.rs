@@ -1,0 +1,115 @@
+//! Tests that nothing makes damage good, and that no step takes whole bytes for damaged.
+//!
+//! The model `docs/model/page_sums.py` found each of these histories in the code as it was first
+//! written.
+
+use super::{LEN, PAGE, options};
+use crate::common::{Ground, Rng, Scratch, media, page_cache, reflections_in};
+use atomic_mmap::testing::{PageIndex, layout};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Integrity};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+fn written(ground: &Ground) -> (Scratch, PathBuf, AtomicMappedFile) {
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let file = options(ground).integrity(Integrity::OnScrub).open(&path).expect("open");
+    file.write_at(&Rng(4).bytes(LEN as usize), 0).expect("write");
+    file.sync().expect("sync");
+    file.deploy(0..LEN).expect("deploy");
+    file.sync().expect("sync");
+    (scratch, path, file)
+}
+
+fn flip_a_bit(path: &Path, at: u64) {
+    let file = File::options().read(true).write(true).open(path).expect("open");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).expect("read");
+    file.write_all_at(&[byte[0] ^ 0x10], at).expect("write");
+}
+
+fn again(ground: &Ground, path: &Path) -> AtomicMappedFile {
+    options(ground).integrity(Integrity::OnScrub).open(path).expect("open")
+}
+
+#[track_caller]
+fn assert_damaged(result: Result<(), Error>, what: &str) {
+    assert!(matches!(result, Err(Error::Damaged { .. })), "{what}: {result:?}");
+}
+
+/// A shrink kept the bytes of a damaged page for a snapshot, with a good checksum of their own.
+#[test]
+fn a_shrink_keeps_no_damaged_bytes() {
+    for ground in media() {
+        let (_scratch, path, file) = written(&ground);
+        file.snapshot("a").expect("seal");
+        file.close(CloseMode::Fast).expect("close");
+        let file = again(&ground, &path);
+        flip_a_bit(&path, 5 * PAGE + 7);
+        assert_damaged(file.set_len(PAGE), "the shrink");
+        assert_eq!(file.len(), LEN, "nothing was changed");
+        let found = file.open_snapshot("a").expect("open").read_at(&mut [0; 20], 5 * PAGE);
+        assert_damaged(found, "shrink");
+    }
+}
+
+/// A rollback failed behind its intention, and the next opening took the damaged page for whole.
+#[test]
+fn a_rollback_over_damage_does_not_begin() {
+    for ground in media() {
+        let (_scratch, path, file) = written(&ground);
+        file.snapshot("a").expect("seal");
+        file.write_at(&[1; 10], 5 * PAGE).expect("write");
+        file.close(CloseMode::Fast).expect("close");
+        let file = again(&ground, &path);
+        flip_a_bit(&path, 5 * PAGE + 1000);
+        assert_damaged(file.roll_back("a", None), "the rollback");
+        file.close(CloseMode::Unsynced).expect("close");
+        let file = again(&ground, &path);
+        assert_damaged(file.read_at(&mut [0; 20], 5 * PAGE + 990), "rollback");
+    }
+}
+
+/// A durable point kept the bytes of a damaged page that a deployment had brought home.
+#[test]
+fn a_durable_point_keeps_no_damaged_bytes() {
+    let Some(ground) = page_cache() else { return };
+    let (_scratch, path, file) = written(&ground);
+    file.write_at(&[1; 10], 5 * PAGE).expect("write");
+    file.sync().expect("sync");
+    file.snapshot("b").expect("seal");
+    file.close(CloseMode::Fast).expect("close");
+    let reflection = reflections_in(path.parent().expect("a folder")).pop().expect("one");
+    flip_a_bit(&reflection, layout::reflection(5 * PAGE) + 3);
+    let file = again(&ground, &path);
+    file.deploy(5 * PAGE..6 * PAGE).expect("deploy");
+    file.sync().expect("sync");
+    let found = file.open_snapshot("b").expect("open").read_at(&mut [0; 10], 5 * PAGE);
+    assert_damaged(found, "the snapshot");
+}
+
+/// A transaction that wrote and made the file shorter left the page that it cut out of the next
+/// point. A loss of power then left that page without a sum that fits.
+#[test]
+fn a_page_that_a_transaction_cuts_is_in_the_next_point() {
+    let Some(ground) = page_cache() else { return };
+    let (_scratch, path, file) = written(&ground);
+    let reflection = reflections_in(path.parent().expect("a folder")).pop().expect("one");
+    let at = layout::page_sums(PageIndex(5));
+    let mut places = [0; 32];
+    File::open(&reflection).expect("open").read_exact_at(&mut places, at).expect("read");
+    file.transact(|t| {
+        t.write_at(&[1; 10], 0)?;
+        t.set_len(5 * PAGE + 1000)
+    })
+    .expect("commit");
+    let image = crate::durable::restarted(&ground, &path);
+    // The power has taken all stores to the places of the page.
+    for (n, word) in places.chunks(8).enumerate() {
+        image.store(at + n as u64 * 8, u64::from_le_bytes(word.try_into().expect("8")));
+    }
+    let file = image.open(&ground);
+    assert_eq!(file.len(), 5 * PAGE + 1000);
+    file.read_at(&mut [0; 20], 5 * PAGE).expect("no damage");
+}
