@@ -111,6 +111,8 @@ impl Engine {
             PageSpan { page, start: (len - page.start()) as usize, end }
         });
         let tail = tail.filter(|tail| tail.start > 0 && !planted!(CutSumStays));
+        // For the next durable point: the sum of the page changes, and perhaps no slice of it.
+        unless!(CutNotNoted, tail.iter().for_each(|tail| self.note_changed(tail.page)));
         for (span, data) in spans.chain(tail.map(|tail| (tail, None))) {
             let page = span.page;
             if changes.last().is_none_or(|last| last.page != page) {
@@ -189,14 +191,6 @@ impl Engine {
             region.sums().set(page.in_region(), (0, sum), true);
         }
         Ok(())
-    }
-
-    /// Notes that the page that the end cuts has changed, for the next durable point: its sum has.
-    /// The caller holds the page's lock.
-    pub(in crate::engine) fn note_cut_page(&self, len: u64) {
-        if self.has_sums() && !len.is_multiple_of(PAGE as u64) {
-            self.note_changed(PageIndex::of(len));
-        }
     }
 
     /// Returns `true` if the sum of page `n` has changed since the last durable point. The caller

@@ -22,6 +22,7 @@ macro_rules! with_those_of_sums {
                 ReadVerifiesOnce "read-verifies-once": "reads verify a page only once",
             }
             "engine/sums.rs" {
+                CutNotNoted "cut-not-noted": "a page that a shrink cuts is not in the next durable point",
                 CutSumStays "cut-sum-stays": "a page that a shrink cuts keeps its sum",
                 SumNotStored "sum-not-stored": "a new sum is not stored",
                 SumNotPublished "sum-not-published": "a new sum does not count after the commit",
@@ -33,7 +34,6 @@ macro_rules! with_those_of_sums {
             }
             "engine/commit/redo.rs" {
                 RedoNoDrainAfterSums "redo-no-drain-after-sums": "no drain between the new sums and the redo record",
-                RedoCutNotNoted "redo-cut-not-noted": "a write that cuts a page leaves its sum out of the next point",
             }
             "engine/resize/mod.rs" {
                 ShrinkSumNotDrained "shrink-sum-not-drained": "no drain between the sum of a page that is cut and the length",

@@ -201,9 +201,6 @@ impl Engine {
         // replay of this record would then undo it.
         unless!(RedoNoDrainAfterEnd, self.drain(lane));
         self.publish_sums(&sums);
-        if let Some(len) = new_len {
-            unless!(RedoCutNotNoted, self.note_cut_page(len));
-        }
         extents.iter().for_each(|extents| self.give_back(extents));
         lane.stats.bump(Counter::Redo, 1);
         Ok(())

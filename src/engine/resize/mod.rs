@@ -160,7 +160,6 @@ impl Engine {
         unless!(ShrinkBoundaryNotClosed, held.iter().for_each(LockGuard::close));
         self.publish_len(new);
         self.publish_sums(&sums);
-        self.note_cut_page(new);
         Ok(())
     }
 
