@@ -14,6 +14,7 @@
 
 mod killers;
 mod snapshots;
+mod sums;
 
 use crate::part::{Outcome, Settings};
 use crate::progress::Progress;

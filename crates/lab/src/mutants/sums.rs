@@ -1,0 +1,33 @@
+//! The rest of the table of killers: the bugs in page sums.
+//!
+//! Invariant: each bug in the crate's `src/mutant/sum_bugs.rs` has a row here.
+
+use super::killers::{Killer, test};
+use atomic_mmap::testing::mutants::Mutant;
+
+/// Gives the files of a test sums, which each read verifies.
+const ON_READ: &[&str] = &["ATOMIC_MMAP_INTEGRITY=on-read"];
+
+/// Returns the test that notices a bug in page sums, or `None` if the bug is none of those.
+pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
+    use Mutant::*;
+    Some(match mutant {
+        SumNotStored | NotVerifiedBeforeWrite | DamageTakenForWhole => {
+            test("sums", "damage::damage_that_happened")
+        }
+        SumNotPublished | ReadVerifiesOnce => test("sums", "damage::a_lost_bit"),
+        OldSumsLeft => test("sums", "scribbles::no_scribble_over_a_closed"),
+        CutSumStays | SumsNotZeroed => test("sums", "life::each_length"),
+        OldSumsStay => test("sums", "life::sums_that_were_switched_off"),
+        FirstSumsMissing => test("sums", "life::a_file_with_bytes"),
+        SumOverDurable | DurableSumNotPublished => test("sums", "crash::pages_of_a_durable_point"),
+        RecordWithoutSums | ReplayedSumsMissing => test("sums", "crash::a_record_brings"),
+        FirstSumsNotSynced => test("sums", "crash::the_first_sums_are_durable"),
+        SumsNotAllocated => Killer::Test("allocation", "nothing_is_stored_to_a_hole", ON_READ),
+        LoggedFlipStoresSum => Killer::Test("power", "small_writes_survive", ON_READ),
+        RedoNoDrainAfterSums | ShrinkSumNotDrained => {
+            Killer::Test("power", "writes_under_a_view", ON_READ)
+        }
+        _ => return None,
+    })
+}
