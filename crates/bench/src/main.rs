@@ -26,7 +26,7 @@ usage: cargo run --release -p bench -- <what> [options]
                      writes target/bench/sqlite.json
 
   snapshots          measures writes with automatic snapshots, first writes after a snapshot, snapshots of a large file,
-                     reads of snapshots and their space, prints a table, and writes target/bench/snapshots.json
+                     reads of snapshots, their space, and page sums, prints a table, and writes target/bench/snapshots.json
 
   figures            the papers' figures, with all contenders in them: target/bench/figures/index.html. SQLite, LMDB
                      and redb are there with --features peers, PMDK where libpmemobj is installed
@@ -36,7 +36,7 @@ usage: cargo run --release -p bench -- <what> [options]
 
   --quick            fewer rounds
   --only NAME        only the groups (small, documents, index, log, files; or tpcc, update, pages, small, readers, ycsb, bytes, speedtest1; or auto, touch, seal,
-                     snapshot_read, space; or writes, transactions, reads, ram, scaling, volume, baselines, opening,
+                     snapshot_read, sums, space; or writes, transactions, reads, ram, scaling, volume, baselines, opening,
                      dram) with this in their name
   --dir FOLDER       where the files lie (default: /dev/shm; for practical, and for the files on disk of fio and
                      sqlite, the temporary folder)

@@ -95,6 +95,9 @@ pub const GOALS: &[(&str, Goal, &str)] = &[
     ("snapshot_read_4KiB_unchanged", Goal::AtMost(1.5), "a page that has not changed since"),
     ("space_per_changed_slice_pages", Goal::AtMost(1.1), "disk space for each byte of whole pages"),
     ("space_per_changed_slice_lone", Goal::AtMost(1.1), "disk space for each byte of lone slices"),
+    ("sums_write_4KiB", Goal::AtMost(1.2), "4 KiB with page sums, to a file without"),
+    ("sums_write_64B", Goal::AtMost(1.35), "64 bytes with page sums"),
+    ("sums_read_4KiB", Goal::AtMost(1.35), "4 KiB, verified by each read, to a file without sums"),
     ("opens_10000_files", Goal::AtLeast(1.0), "1 if a process can have that many files open"),
 ];
 

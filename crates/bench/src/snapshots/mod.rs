@@ -7,6 +7,7 @@
 //! | `touch` | the first write to a page after a snapshot, against a later one |
 //! | `seal` | the time of a snapshot of a file of 100 GiB |
 //! | `read` | reads of a snapshot, against reads of the present |
+//! | `sums` | writes and reads of a file with page sums |
 //! | `space` | the bytes that a snapshot holds for each changed byte |
 //!
 //! A row is of [`Medium::Dax`] unless its name begins with another medium. May import `measure`,
@@ -16,6 +17,7 @@ mod automatic;
 mod read;
 mod seal;
 mod space;
+mod sums;
 mod touch;
 
 use crate::measure::Effort;
@@ -33,7 +35,7 @@ pub fn measure(options: &Options) -> io::Result<Found> {
     let quick = options.quick;
     let mut found = Found::default();
     type Group<'a> = (&'a str, Box<dyn Fn(&Scratch, &mut Found) -> io::Result<()> + 'a>);
-    let groups: [Group<'_>; 10] = [
+    let groups: [Group<'_>; 13] = [
         ("auto", Box::new(|s, f| automatic::measure(quick, Medium::Dax, s, f))),
         ("auto_ram", Box::new(|s, f| automatic::measure(quick, Medium::Ram, s, f))),
         ("touch", Box::new(|s, f| touch::measure(&effort, Medium::Dax, s, f))),
@@ -42,6 +44,9 @@ pub fn measure(options: &Options) -> io::Result<Found> {
         ("seal_dax", Box::new(|s, f| seal::measure(Medium::Dax, s, f))),
         ("snapshot_read", Box::new(|s, f| read::measure(&effort, Medium::Dax, s, f))),
         ("snapshot_read_ram", Box::new(|s, f| read::measure(&effort, Medium::Ram, s, f))),
+        ("sums", Box::new(|s, f| sums::measure(&effort, Medium::Dax, s, f))),
+        ("sums_ram", Box::new(|s, f| sums::measure(&effort, Medium::Ram, s, f))),
+        ("sums_page_cache", Box::new(|_, f| sums::on_disk(&effort, f))),
         ("space", Box::new(|s, f| space::measure(Medium::Dax, s, f))),
         ("space_ram", Box::new(|s, f| space::measure(Medium::Ram, s, f))),
     ];
