@@ -57,6 +57,7 @@ impl Failure {
             Failure::File(Error::Busy { .. }) => Outcome::Busy,
             Failure::File(Error::Mismatch { why, .. }) if is_damage(*why) => Outcome::Damaged,
             Failure::File(Error::Mismatch { .. }) => Outcome::Mismatch,
+            Failure::File(Error::Damaged { .. }) => Outcome::Damaged,
             Failure::File(Error::Snapshot { why: SnapshotError::Damaged { .. }, .. }) => {
                 Outcome::Damaged
             }

@@ -1,4 +1,5 @@
-//! `verify`: checks the pair as an open does, and reads every byte.
+//! `verify`: checks the pair as an open does, verifies the pages that have sums, and reads every
+//! byte.
 
 use crate::args::{Common, File};
 use crate::outcome::{Failure, Outcome};
@@ -6,34 +7,46 @@ use crate::progress::{Line, shown};
 use crate::report::Report;
 use crate::verdict;
 use atomic_mmap::Decision;
+use serde_json::json;
 
 /// Bytes that are read at once.
 const PIECE: u64 = 1 << 20;
 
 /// Checks superblocks, lengths, log and journal by their checksums. Then reads the file as the next
-/// open would recover it, in memory.
+/// open would recover it, in memory. If sums do not fit their pages, names the pages and reads
+/// nothing.
 pub fn run(common: &Common, of: &File) -> Result<Outcome, Failure> {
     let look = verdict::look_at_closed(common, &of.file)?;
     let mut report = Report::new("verify");
     report.text("file", Some(look.home.display().to_string()));
     verdict::add_row(&mut report, &look);
-    let outcome = verdict::outcome(&look);
-    report.flag("ok", outcome == Outcome::Ok);
+    let mut outcome = verdict::outcome(&look);
     if let (Outcome::Ok, Some(decision)) = (outcome, look.decision) {
         let to_recover = matches!(decision, Decision::Recover | Decision::GoBack);
         report.flag("recovery_is_due", to_recover);
         let file = shown(common.options()).read_only(true).open(&of.file)?;
         let (len, mut line) = (file.len(), Line::new());
+        let sums = file.verify(0..len)?;
+        let text = if sums.pages == 0 { "none".into() } else { format!("of {} pages", sums.pages) };
+        report.add("page_sums", sums.pages, text);
+        let damaged: Vec<[u64; 2]> = sums.damaged.iter().map(|r| [r.start, r.end]).collect();
+        if !damaged.is_empty() {
+            let text: Vec<String> =
+                damaged.iter().map(|[from, to]| format!("{from}..{to}")).collect();
+            report.add("damaged", json!(damaged), text.join(", "));
+            outcome = Outcome::Damaged;
+        }
         let mut piece = vec![0; PIECE.min(len) as usize];
         let mut at = 0;
-        while at < len {
+        while at < len && outcome == Outcome::Ok {
             let n = PIECE.min(len - at);
             file.read_at(&mut piece[..n as usize], at)?;
             at += n;
             line.show("reading", at, len);
         }
-        report.bytes("bytes_read", len);
+        report.bytes("bytes_read", at);
     }
+    report.flag("ok", outcome == Outcome::Ok);
     report.print(common.json)?;
     Ok(outcome)
 }

@@ -1,8 +1,9 @@
 //! Files that an open takes: plain, closed, after SIGKILL, in use.
 
 use crate::common::{Holder, LEN, assert_known, command, make, run, scratch};
-use atomic_mmap::{AtomicMappedFile, CloseMode};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Integrity};
 use snapbox::{assert_data_eq, str};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Every command that only looks.
@@ -63,9 +64,10 @@ file             [..]/closed
 mark             OfThisFile
 found            OfThisFile { home: AsItWas, state: Closed }
 decision         closed; an open goes on with both files
-ok               yes
 recovery is due  no
+page sums        none
 bytes read       293 KiB
+ok               yes
 
 "#]]
     );
@@ -228,4 +230,25 @@ fn a_file_with_snapshots_is_settled_only_if_they_may_go() {
     assert_eq!((&settled["dropped_snapshots"], &settled["plain"]), (&1.into(), &true.into()));
     assert_eq!(scratch.names(), ["sealed"]);
     assert_known(&path);
+}
+
+/// The reflection file of a closed pair with page sums has lost a bit.
+#[test]
+fn a_page_that_its_sum_does_not_fit_is_named_by_verify() {
+    let scratch = scratch();
+    let path = scratch.file("damaged");
+    let options = AtomicMappedFile::options().create(true).len(20_000);
+    let file = options.integrity(Integrity::OnRead).open(&path).expect("open");
+    file.write_at(&[7; 20_000], 0).expect("write");
+    let reflection = file.reflection_path().to_owned();
+    file.close(CloseMode::Fast).expect("close");
+    let verified = run(&["verify", "--json"], &path).code(0).json();
+    assert_eq!((&verified["ok"], &verified["page_sums"]), (&true.into(), &5.into()));
+    let bytes = std::fs::read(&reflection).expect("read");
+    let at = bytes.windows(64).position(|slot| slot == [7; 64]).expect("a slot");
+    let reflection = std::fs::OpenOptions::new().write(true).open(reflection).expect("open");
+    reflection.write_all_at(&[6], at as u64).expect("damage");
+    let verified = run(&["verify", "--json"], &path).code(3).json();
+    assert_eq!(verified["damaged"], serde_json::json!([[0, 4096]]));
+    assert_eq!(verified["ok"], false);
 }
