@@ -16,6 +16,10 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
             test("sums", "damage::damage_that_happened")
         }
         SumNotPublished | ReadVerifiesOnce => test("sums", "damage::a_lost_bit"),
+        KeptUnverified => test("sums", "kept::a_durable_point_keeps"),
+        CutKeptUnverified => test("sums", "kept::a_shrink_keeps"),
+        CutNotNoted => test("sums", "kept::a_page_that_a_transaction_cuts"),
+        DamageRolledBack => test("sums", "damage::a_rollback_over_damage"),
         OldSumsLeft => test("sums", "scribbles::no_scribble_over_a_closed"),
         CutSumStays | SumsNotZeroed => test("sums", "life::each_length"),
         OldSumsStay => test("sums", "life::sums_that_were_switched_off"),
