@@ -305,7 +305,6 @@ impl Options {
         self
     }
 
-    /// Returns the length up to which the journal of a file of `len` bytes grows.
     /// Keeps a sum of 64 bits for each page, and notices bytes that no write has written. Default:
     /// as the file has it, which is [`Integrity::OnScrub`] if it has sums.
     ///
@@ -346,6 +345,7 @@ impl Options {
         self
     }
 
+    /// Returns the length up to which the journal of a file of `len` bytes grows.
     pub(crate) fn journal_len_for(&self, len: u64) -> u64 {
         let by_default = || {
             let wanted = len.saturating_mul(JOURNAL_PER_BYTE);
