@@ -47,6 +47,9 @@ macro_rules! with_those_of_sums {
             "recovery/replay_journal.rs" {
                 ReplayedSumsMissing "replayed-sums-missing": "a replay stores no sums",
             }
+            "engine/snapshots/import.rs" {
+                ImportOverDamage "import-over-damage": "an import begins over pages that are damaged",
+            }
             "engine/snapshots/rollback.rs" {
                 DamageRolledBack "damage-rolled-back": "a rollback begins over pages that are damaged",
             }

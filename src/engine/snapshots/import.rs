@@ -201,6 +201,8 @@ impl Engine {
         let held = lock_page(&region.lock, &region.pages[n].lock);
         held.mark_stable();
         if !is_past {
+            // A damaged page would fail behind the commit point: nothing is kept of it.
+            unless!(ImportOverDamage, self.verify_under_lock(lane, page, region)?);
             self.load_slices(page, region.validity(n), Slices::ALL, &mut bytes)?;
         }
         self.ensure_free_slots(lane, page, slices, region.validity(n), true)?;

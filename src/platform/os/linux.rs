@@ -104,7 +104,8 @@ fn signed(offset: u64) -> io::Result<libc::off_t> {
 /// meanwhile.
 const MAP_ATTEMPTS: usize = 64;
 
-/// Maps the file at an aligned address. `len` is a multiple of 2 MiB, not 0.
+/// Maps the file at an aligned address, so that huge pages can map it. If other threads take each
+/// range that was found, any address serves. `len` is a multiple of 2 MiB, not 0.
 ///
 /// A reservation finds a free range. It is unmapped before the kernel is asked to map the file
 /// there, if the range is still free. Mapping over the reservation would be wrong. Some file
@@ -118,11 +119,12 @@ pub fn map(file: &File, len: usize, want_sync: bool) -> io::Result<Mapping> {
     }
     for _ in 0..MAP_ATTEMPTS {
         let hint = free_range(len)?;
-        if let Some(mapping) = map_near(file, hint, len, want_sync)? {
+        if let Some(mapping) = map_near(file, hint, len, (want_sync, HUGE_PAGE))? {
             return Ok(mapping);
         }
     }
-    Err(io::ErrorKind::AddrInUse.into())
+    let mapping = map_near(file, std::ptr::null_mut(), len, (want_sync, 1))?;
+    mapping.ok_or_else(|| io::ErrorKind::AddrInUse.into())
 }
 
 /// Advises both the mapping and the file. The file is advised even if the mapping's advice fails.
@@ -314,13 +316,13 @@ unsafe fn keep_small_pages(start: *mut libc::c_void, len: usize) {
 }
 
 /// Maps the file at `hint`, or at another address if that is not free any more. Returns `None` if
-/// that address is not aligned. MAP_FIXED_NOREPLACE would do this, but MAP_SHARED_VALIDATE refuses
-/// it, as it refuses every flag that is newer than itself.
+/// that address is no multiple of `align`. MAP_FIXED_NOREPLACE would do this, but
+/// MAP_SHARED_VALIDATE refuses it, as it refuses every flag that is newer than itself.
 fn map_near(
     file: &File,
     hint: *mut u8,
     len: usize,
-    want_sync: bool,
+    (want_sync, align): (bool, usize),
 ) -> io::Result<Option<Mapping>> {
     let flags =
         if want_sync { libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC } else { libc::MAP_SHARED };
@@ -331,7 +333,7 @@ fn map_near(
         return Err(io::Error::last_os_error());
     }
     let mapped = mapped.cast::<u8>();
-    if !mapped.addr().is_multiple_of(HUGE_PAGE) {
+    if !mapped.addr().is_multiple_of(align) {
         // SAFETY: the mapping was just made and is known to no other code.
         unsafe { unmap(mapped, len) };
         return Ok(None);

@@ -113,3 +113,28 @@ fn a_page_that_a_transaction_cuts_is_in_the_next_point() {
     assert_eq!(file.len(), 5 * PAGE + 1000);
     file.read_at(&mut [0; 20], 5 * PAGE).expect("no damage");
 }
+
+/// An import found a damaged page behind its commit point, and poisoned the handle.
+#[test]
+fn an_import_over_damage_fails_before_it_changes_anything() {
+    for ground in media() {
+        let (_scratch, path, file) = written(&ground);
+        let before = crate::common::read_all(&file);
+        let other = ground.scratch();
+        let source = options(&ground).open(other.file("source.dat")).expect("open");
+        source.write_at(&Rng(8).bytes(LEN as usize), 0).expect("write");
+        source.snapshot("sent").expect("seal");
+        let mut stream = Vec::new();
+        source.export(None, "sent", &mut stream).expect("export");
+        file.snapshot("own").expect("seal");
+        file.close(CloseMode::Fast).expect("close");
+        let file = again(&ground, &path);
+        flip_a_bit(&path, 5 * PAGE + 7);
+        assert_damaged(file.import_over(&stream[..]).map(drop), "the import");
+        flip_a_bit(&path, 5 * PAGE + 7);
+        assert_eq!(crate::common::read_all(&file), before, "nothing was changed");
+        file.import_over(&stream[..]).expect("import");
+        assert_eq!(crate::common::read_all(&file), crate::common::read_all(&source));
+        assert_eq!(file.verify(0..LEN).expect("verify").damaged, []);
+    }
+}

@@ -19,6 +19,7 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         KeptUnverified => test("sums", "kept::a_durable_point_keeps"),
         CutKeptUnverified => test("sums", "kept::a_shrink_keeps"),
         CutNotNoted => test("sums", "kept::a_page_that_a_transaction_cuts"),
+        ImportOverDamage => test("sums", "kept::an_import_over_damage"),
         DamageRolledBack => test("sums", "damage::a_rollback_over_damage"),
         OldSumsLeft => test("sums", "scribbles::no_scribble_over_a_closed"),
         CutSumStays | SumsNotZeroed => test("sums", "life::each_length"),
