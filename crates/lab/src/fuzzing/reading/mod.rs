@@ -569,8 +569,8 @@ impl Pair {
             match at {
                 // A page of slice words, for 512 pages.
                 ..0x20_0000 => pages.extend(words.map(|word| first + at / 8 + word)),
-                0x60_0000..0x60_8000 => {
-                    let regions = words.map(|word| first / 64 + (at - 0x60_0000) / 8 + word);
+                0xC0_0000..0xC0_8000 => {
+                    let regions = words.map(|word| first / 64 + (at - 0xC0_0000) / 8 + word);
                     pages.extend(regions.flat_map(|region| region * 64..region * 64 + 64));
                 }
                 _ => {}
