@@ -11,6 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const ROLE: &str = "ATOMIC_MMAP_CLI_TEST_PROGRAM";
@@ -204,7 +205,10 @@ fn ask(program: &Program, path: &Path) -> Vec<u8> {
     let all = std::fs::read_to_string("/proc/net/unix").expect("read");
     let mut names = all.lines().filter_map(|line| Some(line.split_once('@')?.1));
     let name = names.find(|found| found.starts_with(&name)).expect("a program that serves");
-    let own = SocketAddr::from_abstract_name(format!("test-{}", program.child.id()));
+    // The program may not have closed the last socket yet, which keeps its name.
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    let number = ASKED.fetch_add(1, Ordering::Relaxed);
+    let own = SocketAddr::from_abstract_name(format!("test-{}-{number}", program.child.id()));
     let socket = UnixDatagram::bind_addr(&own.expect("a name")).expect("bind");
     let server = SocketAddr::from_abstract_name(name).expect("a name");
     socket.connect_addr(&server).expect("connect");
