@@ -89,18 +89,17 @@ fn test_on(ground: &Ground, durability: Durability, rounds: u64) {
             let whole = snapshot.view(0..snapshot.len()).expect("view");
             for _ in 0..10 {
                 assert_eq!(check(read, &name), first, "the snapshot changes");
-                let by_view = |to: &mut [u8], at: u64| {
-                    let range = at..at + to.len() as u64;
-                    let view = snapshot.view(range).expect("view");
-                    to.copy_from_slice(view.as_copy().expect("a copy"));
-                };
-                assert_eq!(check(by_view, &name), first, "a view differs");
-                let by_array = |to: &mut [u8], at: u64| {
-                    let array = snapshot.array::<u8>(at, to.len() as u64).expect("an array");
-                    array.get_many(0, to).expect("read");
-                };
-                assert_eq!(check(by_array, &name), first, "an array differs");
             }
+            let by_view = |to: &mut [u8], at: u64| {
+                let view = snapshot.view(at..at + to.len() as u64).expect("view");
+                to.copy_from_slice(view.as_copy().expect("a copy"));
+            };
+            assert_eq!(check(by_view, &name), first, "a view differs");
+            let by_array = |to: &mut [u8], at: u64| {
+                let array = snapshot.array::<u8>(at, to.len() as u64).expect("an array");
+                array.get_many(0, to).expect("read");
+            };
+            assert_eq!(check(by_array, &name), first, "an array differs");
             let by_whole = |to: &mut [u8], at: u64| whole.read_at(to, at).expect("read");
             assert_eq!(check(by_whole, &name), first, "the view changes");
             if let Some(oldest) = round.checked_sub(3) {
@@ -127,14 +126,14 @@ impl Drop for Stop<'_> {
 #[test]
 fn a_snapshot_is_one_state_beside_writers() {
     for ground in media_in_memory() {
-        test_on(&ground, Durability::default(), 40);
+        test_on(&ground, Durability::default(), 16);
     }
 }
 
 #[test]
 fn a_snapshot_is_one_state_beside_writers_with_durable_points() {
     for ground in media_in_memory() {
-        test_on(&ground, Durability::AtomicSync, 20);
+        test_on(&ground, Durability::AtomicSync, 8);
     }
 }
 
@@ -142,6 +141,6 @@ fn a_snapshot_is_one_state_beside_writers_with_durable_points() {
 #[test]
 fn the_first_snapshot_is_one_state() {
     for ground in media_in_memory() {
-        (0..40).for_each(|_| test_on(&ground, Durability::default(), 1));
+        (0..16).for_each(|_| test_on(&ground, Durability::default(), 1));
     }
 }
