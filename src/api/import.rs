@@ -46,13 +46,16 @@ impl AtomicMappedFile {
     /// [`Options::import`] makes a new file.
     ///
     /// If the transfer breaks, what was received stays: [`import_progress`](Self::import_progress).
+    /// It also stays if the process dies right behind the commit. A further import removes it then,
+    /// also one of the same stream, which is refused.
     ///
     /// # Errors
     /// [`Error::Stream`] if the stream is damaged, ends too early, or does not fit the file.
     /// [`Error::Snapshot`] if the file has a snapshot of this name. [`Error::NoSpace`],
-    /// [`Error::TooLong`], [`Error::Pinned`], [`Error::Io`], [`Error::ReadOnly`]. Those of
-    /// [`sync`](Self::sync) where durable points are kept. All of these leave the file unchanged.
-    /// An error once the rollback is under way poisons the handle, and the next open finishes it.
+    /// [`Error::TooLong`], [`Error::Pinned`], [`Error::Damaged`], [`Error::Io`],
+    /// [`Error::ReadOnly`]. Those of [`sync`](Self::sync) where durable points are kept. All of
+    /// these leave the file unchanged. An error once the rollback is under way poisons the handle,
+    /// and the next open finishes it.
     pub fn import(&self, reader: impl Read) -> Result<ImportReport> {
         self.import_as(reader, false)
     }
@@ -73,6 +76,7 @@ impl AtomicMappedFile {
         let spool = Spool::receive(path, reader, |header| {
             let name = &header.to.name;
             if engine.live_snapshot(name).is_ok() {
+                spool::remove_leftover(path, header);
                 let why = SnapshotError::Exists { name: name.clone() };
                 return Err(Error::Snapshot { path: path.to_owned(), why });
             }

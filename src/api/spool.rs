@@ -7,13 +7,19 @@
 //!
 //! Invariant: one receiver at a time has the spool of a file. It holds a lock of it.
 //!
-//! May import `stream`, the engine, the format and the errors.
+//! May import `stream`, the engine, the format, the errors, and the user's number of `platform`.
 
 use super::stream::{Next, Progress, Stream};
 use crate::engine::snapshots::import::{Received, TakeFrame};
+#[cfg(unix)]
+use crate::error::Distrust;
 use crate::error::{Error, Result, StreamError};
 use crate::format::export::Header;
+#[cfg(unix)]
+use crate::mutant::planted;
 use crate::mutant::unless;
+#[cfg(unix)]
+use crate::platform::Platform;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -50,7 +56,10 @@ fn beside(home: &Path, prefix: &str) -> Result<PathBuf> {
 pub(super) fn progress_of(home: &Path) -> Result<u64> {
     let path = beside(home, PREFIX)?;
     match open(&path, false) {
-        Ok(file) => Ok(scan(&file, home, u64::MAX)?.map_or(0, |(_, found, _)| found.frames)),
+        Ok(file) => {
+            check_owner(&file, &path, home)?;
+            Ok(scan(&file, home, u64::MAX)?.map_or(0, |(_, found, _)| found.frames))
+        }
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(0),
         Err(e) => Err(Error::io("open", &path, e)),
     }
@@ -94,6 +103,41 @@ fn scan(file: &File, home: &Path, most: u64) -> Result<Option<(Header, Progress,
     Ok(Some((stream.header, stream.progress, end)))
 }
 
+/// Fails if another user, or another name of the file, could change its bytes behind the checks.
+#[cfg(unix)]
+fn check_owner(file: &File, path: &Path, home: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let told = file.metadata().map_err(|e| Error::io("look up", path, e))?;
+    let ours = Platform::native().user();
+    let home_owner = fs::metadata(home).map_or(ours, |home| home.uid());
+    let is_known = [ours, home_owner].contains(&told.uid());
+    let why = match told.nlink() {
+        links @ 2.. if !planted!(SpoolOfAnyOwner) => Distrust::HasLinks(links),
+        _ if is_known || planted!(SpoolOfAnyOwner) => return Ok(()),
+        _ => Distrust::IsOwnedBy { owner: told.uid(), home_owner },
+    };
+    Err(Error::Untrusted { home: home.to_owned(), path: path.to_owned(), why })
+}
+
+/// Files have no owners here.
+#[cfg(not(unix))]
+fn check_owner(_: &File, _: &Path, _: &Path) -> Result<()> {
+    Ok(())
+}
+
+/// Removes the spool of this file if it is of the stream with this header, which the file has taken
+/// already: a process died between the commit of the import and the removal.
+pub(super) fn remove_leftover(home: &Path, header: &Header) {
+    let Ok(path) = beside(home, PREFIX) else { return };
+    let Ok(file) = open(&path, false) else { return };
+    let is_free = check_owner(&file, &path, home).is_ok() && file.try_lock().is_ok();
+    let found = scan(&file, home, 0).ok().flatten();
+    if is_free && found.is_some_and(|(found, ..)| found.is_of_one_stream(header)) {
+        // The next import removes it otherwise.
+        let _best_effort = fs::remove_file(&path);
+    }
+}
+
 impl Spool {
     /// Receives a stream for a file. `check` may refuse it by its header. If the transfer breaks,
     /// the whole frames stay.
@@ -106,6 +150,7 @@ impl Spool {
         check(&stream.header)?;
         let path = beside(home, PREFIX)?;
         let file = open(&path, true).map_err(|e| Error::io("open", &path, e))?;
+        check_owner(&file, &path, home)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

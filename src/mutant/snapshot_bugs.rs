@@ -92,6 +92,7 @@ macro_rules! with_those_of_snapshots {
                 FrameOrderUnchecked "frame-order-unchecked": "the frames of a stream count in any order",
             }
             "api/spool.rs" {
+                SpoolOfAnyOwner "spool-of-any-owner": "an import takes what another user may change",
                 SpoolStays "spool-stays": "what was received stays after it was applied",
             }
             "engine/snapshots/export.rs" {

@@ -479,6 +479,69 @@ fn an_export_is_one_state_beside_writers() {
     }
 }
 
+/// A process died between the commit of its import and the removal of what it had received. That
+/// took space until another stream came.
+#[test]
+fn what_a_dead_process_has_received_goes_with_the_next_import() {
+    for ground in media() {
+        let scratch = ground.scratch();
+        let options = ground.options().create(true).len(10_000);
+        let sender = options.open(scratch.file("sender")).expect("open");
+        sender.snapshot("a").expect("seal");
+        sender.write_at(b"more", 0).expect("write");
+        sender.snapshot("b").expect("seal");
+        let streams = [export(&sender, None, "a"), export(&sender, Some("a"), "b")];
+        let path = scratch.file("replica");
+        let (replica, _) = ground.options().import(&path, &streams[0][..]).expect("a new file");
+        let spool = scratch.file(".atomic-mmap-import-replica");
+        for (kept, stays) in [(&streams[1], true), (&streams[0], false)] {
+            std::fs::write(&spool, kept).expect("a spool");
+            let again = why_not(replica.import(&streams[0][..]).expect_err("it is there"));
+            assert!(matches!(again, SnapshotError::Exists { .. }), "{again:?}");
+            assert_eq!(spool.exists(), stays, "the spool of another stream stays");
+        }
+        replica.import(&streams[1][..]).expect("import");
+        assert_no_spool(scratch.path());
+    }
+}
+
+/// The bytes are checked, and read again when they are applied.
+#[test]
+fn what_another_user_may_change_is_not_taken() {
+    use std::os::unix::fs::chown;
+    let ground = common::ram();
+    let scratch = ground.scratch();
+    let sender = ground.options().create(true).len(10_000).open(scratch.file("sender"));
+    let sender = sender.expect("open");
+    sender.snapshot("a").expect("seal");
+    let stream = export(&sender, None, "a");
+    let path = scratch.file("replica");
+    let spool = scratch.file(".atomic-mmap-import-replica");
+    std::fs::write(&spool, &stream[..100]).expect("a spool");
+    std::fs::hard_link(&spool, scratch.file("link")).expect("link");
+    let refused =
+        || ground.options().import(&path, &stream[..]).map(drop).expect_err("it is not ours");
+    assert!(matches!(refused(), Error::Untrusted { .. }));
+    std::fs::remove_file(scratch.file("link")).expect("remove");
+    if chown(&spool, Some(12_345), None).is_ok() {
+        assert!(matches!(refused(), Error::Untrusted { .. }));
+        assert!(AtomicMappedFile::import_progress(&path).is_err());
+        assert_eq!(std::fs::read(&spool).expect("read"), &stream[..100], "it is as it was");
+        std::fs::remove_file(&spool).expect("remove");
+    } else {
+        eprintln!("only root can give a file away");
+    }
+    assert!(!path.exists());
+    ground.options().import(&path, &stream[..]).expect("a new file");
+}
+
+fn why_not(error: Error) -> SnapshotError {
+    match error {
+        Error::Snapshot { why, .. } => why,
+        error => panic!("another error: {error}"),
+    }
+}
+
 const CHILD: &str = concat!(module_path!(), "::plays_the_receiver_that_is_killed_if_it_is_one");
 /// States that are sent in a test with kills.
 const STATES: u64 = 8;
@@ -533,6 +596,13 @@ fn a_kill_leaves_the_old_state_or_the_new_one_and_the_next_import_goes_on() {
             let (file, _) = ground.options().import(&path, &first[..]).expect("a new file");
             file.close(CloseMode::Fast).expect("close");
             receive_among_kills(&ground, &path, (&sender, &states), &mut rng);
+            // A process may have been killed between its last commit and the removal of the spool.
+            let last = std::fs::read(path.with_extension((STATES - 1).to_string()));
+            let file = ground.options().open(&path).expect("open");
+            let again = file.import(&last.expect("a stream")[..]).expect_err("it is there");
+            let is_there =
+                matches!(&again, Error::Snapshot { why: SnapshotError::Exists { .. }, .. });
+            assert!(is_there, "{again}");
             assert_no_spool(scratch.path());
         }
     }

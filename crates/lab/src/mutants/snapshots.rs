@@ -77,6 +77,7 @@ pub(super) fn killer(mutant: Mutant) -> Killer {
         }
         FrameUnchecked => test("snapshots", "export::each_flipped_byte"),
         FrameOrderUnchecked => test("snapshots", "export::frames_that_lack"),
+        SpoolOfAnyOwner => test("snapshots", "export::what_another_user"),
         SpoolStays => test("snapshots", "export::a_broken_transfer"),
         ExportForgetsNewest | ImportAnyBase => test("snapshots", "export::an_increment_is_taken"),
         ImportAnyResult => test("snapshots", "export::a_stream_that_does_not_lead"),
