@@ -185,8 +185,7 @@ fn a_snapshot_that_is_read_stays_while_the_file_goes_back_to_it() {
 
 #[test]
 fn a_thousand_snapshots_with_names_of_all_kinds() {
-    // One medium: the names and the table do not depend on it.
-    if let Some(ground) = media_in_memory().into_iter().next() {
+    for ground in media_in_memory() {
         let scratch = ground.scratch();
         let path = scratch.file("x");
         let file = open(&ground, &path, 64 * 1000);

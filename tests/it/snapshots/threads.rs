@@ -126,14 +126,14 @@ impl Drop for Stop<'_> {
 #[test]
 fn a_snapshot_is_one_state_beside_writers() {
     for ground in media_in_memory() {
-        test_on(&ground, Durability::default(), 16);
+        test_on(&ground, Durability::default(), 40);
     }
 }
 
 #[test]
 fn a_snapshot_is_one_state_beside_writers_with_durable_points() {
     for ground in media_in_memory() {
-        test_on(&ground, Durability::AtomicSync, 8);
+        test_on(&ground, Durability::AtomicSync, 20);
     }
 }
 
@@ -141,6 +141,6 @@ fn a_snapshot_is_one_state_beside_writers_with_durable_points() {
 #[test]
 fn the_first_snapshot_is_one_state() {
     for ground in media_in_memory() {
-        (0..16).for_each(|_| test_on(&ground, Durability::default(), 1));
+        (0..40).for_each(|_| test_on(&ground, Durability::default(), 1));
     }
 }

@@ -63,7 +63,7 @@ fn short_sequences_recover_from_every_image() {
     assert!(totals.recoveries.into_inner() > 2_000);
 }
 
-/// Runs every third of the first sequences with snapshots. The lab runs all of them.
+/// Runs every ninth of the first sequences with snapshots. The lab runs all of them.
 #[test]
 fn snapshots_recover_from_every_image() {
     let quiet = crate::quiet::Quiet::new();
