@@ -100,19 +100,17 @@ impl Engine {
             let index = page.region();
             let region = self.region(index)?;
             let slices = self.owed_slices((index, region), page.in_region(), slices);
-            // A damaged page of a durable point was only brought home. Its copies have equal bytes,
-            // so a snapshot goes on to read them by the sum of the page.
-            let is_whole = match slices.is_empty() || planted!(KeptUnverified) {
-                true => Ok(()),
-                false => self.verify_under_lock(lane, page, region),
-            };
-            let is_damaged = matches!(is_whole, Err(Error::Damaged { .. }));
-            if !is_damaged {
-                is_whole?;
+            if slices.is_empty() || planted!(NothingKept) {
+                continue;
             }
-            if !slices.is_empty() && !is_damaged && !planted!(NothingKept) {
-                owed.push(Owed { page, region, slices });
+            match self.verify_under_lock(lane, page, region) {
+                // A damaged page of a durable point was only brought home. Its copies have equal
+                // bytes, so a snapshot goes on to read them by the sum of the page.
+                Err(Error::Damaged { .. }) if !planted!(KeptUnverified) => continue,
+                Err(Error::Damaged { .. }) => {}
+                verified => verified?,
             }
+            owed.push(Owed { page, region, slices });
         }
         self.append_keeps(lane, store, &owed).inspect_err(|_| self.drain(lane))?;
         Ok(!owed.is_empty())
@@ -172,9 +170,6 @@ impl Engine {
             return Ok(());
         }
         self.load_regions_with_bytes(new..reach)?;
-        if self.has_sums() {
-            self.load_regions_with_sums(new..reach)?;
-        }
         let touched =
             |index: &RegionIndex| (index.start() + REGION as u64) > new && index.start() < reach;
         for (index, region) in self.state.loaded_regions().filter(|(index, _)| touched(index)) {

@@ -72,7 +72,6 @@ impl Engine {
     /// Returns the regions of `range` that hold a byte other than zero, or should.
     fn regions_to_verify(&self, range: Range<u64>) -> Result<Vec<(RegionIndex, &RegionState)>> {
         self.load_regions_with_bytes(range.clone())?;
-        self.load_regions_with_sums(range.clone())?;
         let is_inside = |index: RegionIndex| {
             index.start() < range.end && index.start() + REGION as u64 > range.start
         };
@@ -99,29 +98,25 @@ impl Engine {
     pub fn scrub(&self) {
         let Some(scrub) = &self.scrub else { return };
         let mut next = scrub.next.lock();
-        let from = next.start();
-        let is_first = from == 0;
         let (mut verified, mut pages) = (Verified::default(), scrub.pages);
         // A pass looks once for what there is. What is written meanwhile is loaded.
-        let regions = match is_first {
-            true => self.regions_to_verify(0..self.len_now()).unwrap_or_default(),
-            false => self.state.loaded_regions().collect(),
-        };
-        let behind = |index: &RegionIndex| index.start() + REGION as u64 > from;
-        for (index, region) in regions.into_iter().filter(|(index, _)| behind(index)) {
-            for n in 0..PAGES_PER_REGION {
-                let page = index.page(n);
-                if page.start() < from || page.start() >= self.len_now() {
-                    continue;
-                }
-                if pages == 0 {
-                    *next = page;
-                    return;
-                }
-                pages -= 1;
-                // A page that cannot be read now is looked at in the next pass.
-                let _read_later_otherwise = self.verify_one(page, region, &mut verified);
+        if *next == PageIndex(0) && self.load_regions_with_bytes(0..self.len_now()).is_err() {
+            return;
+        }
+        let mut page = *next;
+        while page.start() < self.len_now() {
+            let Some(region) = self.state.loaded(page.region()) else {
+                page = RegionIndex(page.region().0 + 1).page(0);
+                continue;
+            };
+            if pages == 0 {
+                *next = page;
+                return;
             }
+            pages -= 1;
+            // A page that cannot be read now is looked at in the next pass.
+            let _read_later_otherwise = self.verify_one(page, region, &mut verified);
+            page = PageIndex(page.0 + 1);
         }
         *next = PageIndex(0);
         self.lane().stats.bump(Counter::ScrubPasses, 1);

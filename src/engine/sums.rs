@@ -28,6 +28,7 @@ use crate::mutant::{planted, unless};
 use crate::page_sum;
 use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
+use crate::pair::sums::store_all_places;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, SLICE};
 use smallvec::SmallVec;
 
@@ -246,7 +247,8 @@ impl Engine {
             for n in bits(region.sums().verified()) {
                 let page = index.page(n);
                 if page.start() < self.len() && !stored[n].are_equal() {
-                    self.store_all_places(page, page_sum::stored(page, region.sums().sum(n)));
+                    let stored = page_sum::stored(page, region.sums().sum(n));
+                    store_all_places(&self.reflection, page, stored);
                 }
             }
         }

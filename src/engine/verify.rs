@@ -162,7 +162,6 @@ impl Engine {
         if !self.has_sums() {
             return Ok(());
         }
-        self.load_regions_with_sums(range.clone())?;
         for (index, region) in self.state.loaded_regions() {
             if range.contains(&index.start()) {
                 self.verify_pages((index, region), 0..PAGES_PER_REGION)?;

@@ -48,6 +48,7 @@ macro_rules! with_those_of_sums {
                 ReplayedSumsMissing "replayed-sums-missing": "a replay stores no sums",
             }
             "engine/snapshots/import.rs" {
+                ImportCutsDamage "import-cuts-damage": "an import takes damaged pages away behind its commit point",
                 ImportOverDamage "import-over-damage": "an import begins over pages that are damaged",
             }
             "engine/snapshots/rollback.rs" {

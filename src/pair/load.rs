@@ -94,7 +94,7 @@ impl Pair {
     }
 
     /// Loads every region of which a page has a sum other than that of zeroes.
-    pub(crate) fn load_regions_with_sums(&self, range: Range<u64>) -> Result<()> {
+    fn load_regions_with_sums(&self, range: Range<u64>) -> Result<()> {
         let lane = self.lane();
         let _pinned = lane.pin();
         let mut start = range.start;
@@ -111,9 +111,12 @@ impl Pair {
         Ok(())
     }
 
-    /// Loads every region that may hold a byte other than zero.
+    /// Loads every region that may hold a byte other than zero, or should by the sum of a page.
     pub(crate) fn load_regions_with_bytes(&self, range: Range<u64>) -> Result<()> {
         self.load_nonzero_regions(range.clone())?;
+        if self.has_sums() {
+            self.load_regions_with_sums(range.clone())?;
+        }
         let lane = self.lane();
         let mut at = range.start;
         while at < range.end {

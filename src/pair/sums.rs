@@ -15,11 +15,12 @@ use crate::config::integrity::Integrity;
 use crate::error::{Error, Result};
 use crate::format::layout::{self, PAGE_SUMS_LEN, SUM_PLACES};
 use crate::format::le_word;
+use crate::mmap::MappedFile;
 use crate::mutant::planted;
 use crate::page_sum;
 use crate::pair::Pair;
 use crate::platform::Copying;
-use crate::primitive::{AtomicU8, AtomicU64, Ordering, many};
+use crate::primitive::{AtomicU8, AtomicU64, Ordering};
 use crate::units::{PAGES_PER_REGION, PageIndex, WORD};
 
 /// The sum of one page.
@@ -39,18 +40,18 @@ struct PageSum {
 pub struct RegionSums {
     /// The pages that are verified.
     verified: AtomicU64,
-    pages: Box<[PageSum; PAGES_PER_REGION]>,
+    pages: [PageSum; PAGES_PER_REGION],
 }
 
 impl RegionSums {
     /// Makes the sums of a region of which no page is verified.
     pub fn new() -> Self {
-        let unknown = || PageSum {
+        let unknown = |_| PageSum {
             sum: AtomicU64::new(0),
             present: AtomicU8::new(0),
             durable: AtomicU8::new(0),
         };
-        RegionSums { verified: AtomicU64::new(0), pages: many(unknown) }
+        RegionSums { verified: AtomicU64::new(0), pages: std::array::from_fn(unknown) }
     }
 
     /// Returns the pages that are verified, one bit a page.
@@ -152,10 +153,11 @@ impl Pair {
         let at = layout::page_sums(page) + u64::from(place) * WORD as u64;
         self.reflection.store_word_through(at, page_sum::stored(page, sum));
     }
+}
 
-    /// Stores a stored sum to all places of a page.
-    pub(crate) fn store_all_places(&self, page: PageIndex, stored: u64) {
-        let words = [stored; SUM_PLACES].map(u64::to_le_bytes);
-        self.reflection.copy_in(layout::page_sums(page), words.as_flattened(), Copying::BySize);
-    }
+/// Stores a stored sum to all places of a page, which are allocated. The next drain makes them
+/// durable.
+pub(crate) fn store_all_places(reflection: &MappedFile, page: PageIndex, stored: u64) {
+    let words = [stored; SUM_PLACES].map(u64::to_le_bytes);
+    reflection.copy_in(layout::page_sums(page), words.as_flattened(), Copying::BySize);
 }

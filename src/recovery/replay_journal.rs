@@ -22,11 +22,11 @@ use crate::config::Medium;
 use crate::config::progress::{Reporter, Work};
 use crate::error::{Error, Result};
 use crate::format::journal::{Change, Record, record_len};
-use crate::format::layout::SUM_PLACES;
 use crate::format::{layout, le_word};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::space::allocation_error;
+use crate::pair::sums::store_all_places;
 use crate::platform::{Copying, FileId, Platform};
 use crate::units::{PAGE, PageIndex, SLICE, SUPERCHUNK};
 use std::ops::Range;
@@ -213,10 +213,9 @@ impl Pair<'_> {
     fn store_sums(&self, record: &Record, len: u64) -> Result<()> {
         for (change, sum) in record.changes.iter().zip(&record.sums) {
             if change.page.start() < len {
-                let at = layout::page_sums(change.page);
-                let words = [*sum; SUM_PLACES].map(u64::to_le_bytes);
-                self.allocate(self.reflection, at, words.as_flattened().len() as u64)?;
-                self.reflection.copy_in(at, words.as_flattened(), Copying::Cached);
+                let (at, len) = (layout::page_sums(change.page), layout::PAGE_SUMS_LEN as u64);
+                self.allocate(self.reflection, at, len)?;
+                store_all_places(self.reflection, change.page, *sum);
             }
         }
         Ok(())

@@ -20,7 +20,7 @@ use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::page_sum;
 use crate::pair::space::allocation_error;
-use crate::platform::Copying;
+use crate::pair::sums::store_all_places;
 use crate::units::{
     PAGE, PAGES_PER_REGION, PageIndex, REGION, RegionIndex, SLICE, SUPERCHUNK, WORD,
 };
@@ -162,8 +162,7 @@ impl Mapped<'_> {
         let file = &self.reflection;
         let (at, len) = (layout::page_sums(page), (SUM_PLACES * WORD) as u64);
         file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))?;
-        let words = [page_sum::stored(page, sum).to_le_bytes(); SUM_PLACES];
-        file.copy_in(at, words.as_flattened(), Copying::BySize);
+        store_all_places(file, page, page_sum::stored(page, sum));
         Ok(())
     }
 }

@@ -102,6 +102,7 @@ impl Engine {
         if to.len > old {
             self.prepare_growth(lane, old, to.len)?;
         }
+        unless!(ImportCutsDamage, self.check_cut(to.len)?);
         self.prepare_pages(lane, store, received, base_sum)?;
         // Orders what is kept before the new records.
         unless!(ImportKeepsNotDurable, self.settle_store(lane, store)?);

@@ -31,7 +31,7 @@ use crate::pair::gates::{ClosedGate, Gate};
 use crate::pair::log::lanes::InUse;
 use crate::pair::own_changes;
 use crate::pair::snapshots::Store;
-use crate::units::{PAGE, PageIndex, SLICE};
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 use std::cmp::Ordering;
 
 impl Engine {
@@ -82,7 +82,27 @@ impl Engine {
                 return Err(error);
             }
         }
-        Ok(())
+        self.check_cut(target.len)
+    }
+
+    /// Fails if a page is damaged that a shrink to `len` bytes cuts or takes away. For a shrink
+    /// behind an intention: it could neither go on nor be given up then.
+    pub(super) fn check_cut(&self, len: u64) -> Result<()> {
+        let verify = |page: PageIndex| self.verify_if_summed(page, self.region(page.region())?);
+        self.pages_cut_at(len)?.into_iter().try_for_each(verify)
+    }
+
+    /// Returns the pages that hold something, or should, from the one with byte `len` on. None if
+    /// the file has no sums. The caller holds `resizing`.
+    fn pages_cut_at(&self, len: u64) -> Result<Vec<PageIndex>> {
+        if !self.has_sums() || len >= self.len() {
+            return Ok(Vec::new());
+        }
+        self.load_regions_with_bytes(len..self.len())?;
+        let (first, end) = (PageIndex::of(len), PageIndex::of(self.len() - 1));
+        let of_region = |index: RegionIndex| (0..PAGES_PER_REGION).map(move |n| index.page(n));
+        let pages = self.state.loaded_regions().flat_map(|(index, _)| of_region(index));
+        Ok(pages.filter(|page| (first..=end).contains(page)).collect())
     }
 
     /// Begins to go by the snapshots that opening has found, before any other thread has the file.
@@ -110,7 +130,9 @@ impl Engine {
         self.catch_up(&lane, self.len())?;
         let shrinking = self.shrinking_to(&lane, target.len)?;
         let gate = self.lanes.close(Gate::Cut);
-        self.accept_pages(&store.pages_since(number))?;
+        let mut pages = store.pages_since(number);
+        pages.append(&mut self.pages_cut_at(target.len)?);
+        self.accept_pages(&pages)?;
         if let Some(durable) = &self.durable {
             // The recovered state becomes the one that slots belong to.
             self.durable_point_while_resizing(&lane, durable, Some(&gate))?;

@@ -138,3 +138,40 @@ fn an_import_over_damage_fails_before_it_changes_anything() {
         assert_eq!(file.verify(0..LEN).expect("verify").damaged, []);
     }
 }
+
+/// A rollback or an import to a shorter state met a damaged page past its end, or the page that the
+/// end cuts, behind its commit point. Then the file could not be opened any more.
+#[test]
+fn a_shorter_state_is_not_taken_over_damage_past_its_end() {
+    for ground in media() {
+        for at in [9 * PAGE + 200, 20 * PAGE] {
+            let (_scratch, path, file) = written(&ground);
+            file.set_len(9 * PAGE + 100).expect("shorter");
+            file.snapshot("short").expect("seal");
+            let mut stream = Vec::new();
+            file.export(None, "short", &mut stream).expect("export");
+            file.set_len(LEN).expect("longer");
+            file.write_at(&Rng(9).bytes((LEN - 9 * PAGE - 100) as usize), 9 * PAGE + 100)
+                .expect("write");
+            file.snapshot("long").expect("seal");
+            file.deploy(0..LEN).expect("deploy");
+            file.drop_snapshot("short").expect("drop");
+            file.import_over(&stream[..]).expect("import");
+            file.roll_back("long", None).expect("back");
+            file.deploy(0..LEN).expect("deploy");
+            let before = crate::common::read_all(&file);
+            file.close(CloseMode::Fast).expect("close");
+            let file = again(&ground, &path);
+            flip_a_bit(&path, at);
+            assert_damaged(file.roll_back("short", None), "the rollback");
+            file.drop_snapshot("short").expect("drop");
+            assert_damaged(file.import_over(&stream[..]).map(drop), "the import");
+            file.write_at(&[0], 0).expect("the handle is not poisoned");
+            file.write_at(&before[..1], 0).expect("write");
+            flip_a_bit(&path, at);
+            assert_eq!(crate::common::read_all(&file), before, "nothing was changed");
+            file.import_over(&stream[..]).expect("import");
+            assert_eq!(file.len(), 9 * PAGE + 100);
+        }
+    }
+}

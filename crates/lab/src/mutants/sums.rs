@@ -20,6 +20,7 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         CutKeptUnverified => test("sums", "kept::a_shrink_keeps"),
         CutNotNoted => test("sums", "kept::a_page_that_a_transaction_cuts"),
         ImportOverDamage => test("sums", "kept::an_import_over_damage"),
+        ImportCutsDamage => test("sums", "kept::a_shorter_state"),
         DamageRolledBack => test("sums", "damage::a_rollback_over_damage"),
         OldSumsLeft => test("sums", "scribbles::no_scribble_over_a_closed"),
         CutSumStays | SumsNotZeroed => test("sums", "life::each_length"),
