@@ -557,7 +557,8 @@ impl Recovered<'_> {
             reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
             platform.drain();
         }
-        truncate::zero_past(home, reflection, lengths.len)?;
+        let has_sums = self.mapped.integrity != Integrity::Off;
+        truncate::zero_past(home, reflection, lengths.len, has_sums)?;
         // Orders the zeroes and the lengths of the files before the high-water word that says that
         // nothing is left to zero.
         unless!(OpenZeroesNotDrained, platform.drain());

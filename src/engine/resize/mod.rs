@@ -263,7 +263,7 @@ impl Engine {
             self.reflection.store_word_through(layout::HIGH_WATER_WORD, len);
             self.drain(lane);
         }
-        truncate::zero_past(&self.home, &self.reflection, len)?;
+        truncate::zero_past(&self.home, &self.reflection, len, self.has_sums())?;
         // Orders the zeroes before the mark that says that there is nothing left to zero.
         unless!(CutZeroesNotDrained, self.drain(lane));
         // The chunk that the end cuts in two is left out: its first part stays allocated, and a

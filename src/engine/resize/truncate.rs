@@ -13,8 +13,14 @@ use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, SUPERCHUNK};
 
-/// Truncates both files to `len` and zeroes what that leaves behind. The caller drains.
-pub(crate) fn zero_past(home: &MappedFile, reflection: &MappedFile, len: u64) -> Result<()> {
+/// Truncates both files to `len` and zeroes what that leaves behind, with the sums of pages if the
+/// file `has_sums`. The caller drains.
+pub(crate) fn zero_past(
+    home: &MappedFile,
+    reflection: &MappedFile,
+    len: u64,
+    has_sums: bool,
+) -> Result<()> {
     let cut = |file: &MappedFile, to: u64| {
         file.set_len(to).map_err(|e| Error::io("change the length", file.path(), e))
     };
@@ -41,9 +47,11 @@ pub(crate) fn zero_past(home: &MappedFile, reflection: &MappedFile, len: u64) ->
     unless!(SliceWordsNotZeroed, zero_data(reflection, words, words + (end.0 - first.0) * 8)?);
     let words = layout::durable_word(first);
     zero_data(reflection, words, words + (end.0 - first.0) * 8)?;
-    let sums = layout::page_sums(first);
-    let sums_len = (end.0 - first.0) * layout::PAGE_SUMS_LEN as u64;
-    unless!(SumsNotZeroed, zero_data(reflection, sums, sums + sums_len)?);
+    if has_sums && !planted!(SumsNotZeroed) {
+        let sums = layout::page_sums(first);
+        let sums_len = (end.0 - first.0) * layout::PAGE_SUMS_LEN as u64;
+        zero_data(reflection, sums, sums + sums_len)?;
+    }
     let word_at = layout::region_word(first.region());
     let kept = Slices::range(0, first.in_region()).0;
     let word = read_word(reflection, word_at)?;

@@ -1,15 +1,13 @@
-//! Tests of page sums.
+//! Tests of page sums. `.ci/run` also runs random tests and those of crashes on files with sums.
 //!
 //! | module | what it asks |
 //! |---|---|
-//! | `again` | Do the random tests, and those of crashes, pass on files with sums? |
 //! | `crash` | Does a loss of power leave each page its sum? |
 //! | `damage` | Is damage noticed, told, and healed by a write over it? |
 //! | `kept` | Does nothing make damage good, or whole bytes damaged? |
 //! | `life` | When does a file get sums, keep them, and lose them? |
 //! | `scribbles` | Is each random overwrite harmless, or noticed before it is read? |
 
-mod again;
 mod crash;
 mod damage;
 mod kept;
