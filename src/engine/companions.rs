@@ -14,7 +14,7 @@ use crate::format::snapshots::{SEGMENTS, TABLES_END};
 use crate::mmap::MappedFile;
 use crate::mutant::unless;
 use crate::pair::snapshots::Store;
-use crate::platform::{File, FileId, Name, OpenHow};
+use crate::platform::{File, FileId, FileStat, Name, OpenHow};
 use crate::units::CHUNK;
 use std::io;
 
@@ -39,6 +39,14 @@ const VERSIONS: u64 = 16;
 
 /// Bytes that a store of a short file has addresses for.
 const LEAST_REACH: u64 = 64 << 30;
+
+/// A file of a failed attempt to make a store, which could not be removed.
+pub(super) enum Leftover {
+    /// Created and empty. The next attempt goes on with it.
+    Empty(File),
+    /// One that the next attempt removes.
+    Known(FileStat),
+}
 
 impl Engine {
     /// Returns the names of the companions, in their open folder.
@@ -72,20 +80,30 @@ impl Engine {
         let companions = self.open_companions()?;
         let name = companions.snapshots();
         let new = name.with_suffix(UNFINISHED);
-        if let Some(there) = &*leftover {
-            // An earlier attempt could not remove its file.
-            let removed = remove_if_is(&self.platform, &new, there);
-            removed.map_err(|e| Error::io("remove", new.path(), e))?;
+        if let Some(Leftover::Known(there)) = &*leftover {
+            // It has one of the two names.
+            for name in [&new, name] {
+                let removed = remove_if_is(&self.platform, name, there);
+                removed.map_err(|e| Error::io("remove", name.path(), e))?;
+            }
             *leftover = None;
         }
         let how = OpenHow { create: false, create_new: true, mode: 0o600, reads_only: false };
-        let file = self.platform.open(&new, how);
+        let file = match leftover.take() {
+            Some(Leftover::Empty(file)) => Ok(file),
+            _ => self.platform.open(&new, how),
+        };
         let file =
             file.map_err(|e| Error::of_companion(self.home.path(), new.path(), "create", e))?;
-        let there = self.platform.stat(&file).map_err(|e| {
-            let _best_effort = self.platform.remove(&new);
-            Error::io("look up", new.path(), e)
-        })?;
+        let there = match self.platform.stat(&file) {
+            Ok(there) => there,
+            Err(e) => {
+                if self.platform.remove(&new).is_err() {
+                    *leftover = Some(Leftover::Empty(file));
+                }
+                return Err(Error::io("look up", new.path(), e));
+            }
+        };
         let made = || {
             let store = self.fill_store(file, &new, name)?;
             let renamed = self.platform.rename(&new, name);
@@ -96,7 +114,7 @@ impl Engine {
         let store = made().inspect_err(|_| {
             for name in [&new, name] {
                 if remove_if_is(&self.platform, name, &there).is_err() {
-                    *leftover = Some(there);
+                    *leftover = Some(Leftover::Known(there));
                 }
             }
         })?;

@@ -71,7 +71,6 @@ use crate::mutant::planted;
 use crate::pair::log::lanes::{LaneKeeper, Lanes};
 use crate::pair::snapshots::Store;
 use crate::pair::{Opened, Pair};
-use crate::platform::FileStat;
 use crate::primitive::{Mutex, Ordering};
 use crate::registry::Registration;
 use crate::units::LaneIndex;
@@ -121,9 +120,8 @@ pub(crate) struct Engine {
     superblock: Mutex<Superblock>,
     registrations: Mutex<Vec<Registration>>,
     companions: Companions,
-    /// Held while the store of snapshots is made. Has the file of an attempt that failed and could
-    /// not remove it.
-    making_store: Mutex<Option<FileStat>>,
+    /// Held while the store of snapshots is made. Has the file of a failed attempt.
+    making_store: Mutex<Option<companions::Leftover>>,
     maps_synchronously: bool,
     cache_is_shared: bool,
     /// Taken by transactions that have lost too often, so that they run one at a time.

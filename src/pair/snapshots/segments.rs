@@ -300,7 +300,9 @@ impl Segments {
 /// Allocates a map, so that no store to it can fail.
 fn allocate_map(file: &MappedFile, map: SegmentIndex) -> Result<()> {
     let (at, len) = (map.start(), SEGMENT as u64);
-    if file.next_hole(at).is_ok_and(|hole| hole >= at + len) {
+    let hole = file.next_hole(at);
+    let hole = hole.map_err(|e| Error::io_at("look for holes", file.path(), at, e))?;
+    if hole >= at + len {
         return Ok(());
     }
     file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))

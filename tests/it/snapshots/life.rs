@@ -3,7 +3,8 @@
 use crate::common::{self, Ground, Scratch, assert_same, crash, media, read_all, role, run_child};
 use atomic_mmap::testing::recorder::{Death, Recorder};
 use atomic_mmap::{
-    AtomicMappedFile, CloseMode, Distrust, Durability, Error, OnMismatch, Options, SnapshotError,
+    AtomicMappedFile, CloseMode, Distrust, Durability, Error, Medium, OnMismatch, Options,
+    SnapshotError,
 };
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
@@ -212,6 +213,42 @@ fn a_death_at_each_step_of_the_first_snapshot() {
             }
         }
         assert!(outcomes[0] > 5 && outcomes[1] > 1, "{outcomes:?}");
+    }
+}
+
+/// From any call on, each call of the first snapshot fails, also the removal of what was made. The
+/// store may then have its own name, with nothing in it. The next snapshot found its name taken for
+/// as long as the file was open.
+#[test]
+fn a_first_snapshot_succeeds_after_one_that_failed_at_any_step() {
+    for ground in media() {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        for nth in 1.. {
+            let recorder = Recorder::new();
+            let options = ground.options().create(true).len(LEN);
+            let mut file = options.open_recorded(&recorder, &path).expect("open");
+            recorder.fail_from("any", nth, libc::EIO);
+            let sealed = file.snapshot("a");
+            let has_failed = !recorder.heal();
+            assert!(sealed.is_err() || !has_failed, "a failure at {nth} was not told");
+            if matches!(file.health(), Err(Error::Poisoned { .. })) {
+                // A failed durable point.
+                assert_eq!(ground.medium, Medium::PageCache);
+                drop(file);
+                file = ground.options().open(&path).expect("open");
+            }
+            if has_failed && file.snapshots().is_empty() {
+                file.snapshot("a").unwrap_or_else(|e| panic!("{} {nth}: {e}", ground.medium));
+            }
+            assert_eq!(stores_in(scratch.path()).len(), 1, "{nth}");
+            file.drop_snapshot("a").expect("drop");
+            file.close(CloseMode::Spatial).expect("close");
+            fs::remove_file(&path).expect("remove");
+            if !has_failed {
+                break;
+            }
+        }
     }
 }
 

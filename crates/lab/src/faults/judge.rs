@@ -25,12 +25,12 @@
 //! |---|---|---|---|
 //! | `sync_data`, `write_durably` | any file | a durable point or a checkpoint | page cache |
 //! | `write` | either file | a write that stores | page cache, on a disk |
-//! | `sync_all` | either file | `set_len` or `replace`, growing or shrinking | dax |
+//! | `sync_all` | either file | `set_len`, `replace`, a rollback to another length | dax |
+//! | `sync_all` | the store of snapshots | an operation that keeps, if the store grows | dax |
 //!
 //! A call may return `Ok` and still poison the handle. This happens if the durable point or the
 //! checkpoint runs in the background, or if the call is a shrink. After any other failed system
-//! call, the same call of the crate succeeds once the failure is over. One exception is a seal that
-//! could not remove the store that it had begun: the file must be opened again.
+//! call, the same call of the crate succeeds once the failure is over.
 //!
 //! **Durable points.** Consider a copy of the files that is opened under another boot id. It holds
 //! exactly the last durable point. If a call failed while it made the next durable point, the copy
@@ -254,8 +254,11 @@ pub fn poisons(op: &Op, medium: Medium, failed: &[&str], code: i32, lacking: &[&
         _ if medium == Medium::PageCache => {
             record || run && stores || failed.contains(&call::SYNC_DATA)
         }
-        Op::SetLen(_) | Op::Replace(_) => medium == Medium::Dax && failed.contains(&call::SYNC_ALL),
-        _ => false,
+        // The file gets a new length, or an operation that keeps makes the store longer.
+        _ => {
+            let sets_a_length = stores || matches!(op, Op::SetLen(_) | Op::View(_, Some(_)));
+            medium == Medium::Dax && sets_a_length && failed.contains(&call::SYNC_ALL)
+        }
     }
 }
 

@@ -69,7 +69,12 @@ impl Run<'_> {
             // The file was closed or dropped. The end of the run checks the files.
             return Next::Go;
         }
-        if self.poisons(op, failed) {
+        // A rollback that returns `Ok` is committed. A failed sync of the new length poisons after
+        // that, as that of a shrink does.
+        let is_cut = matches!(op, Op::RollBack(..))
+            && self.subject.ground.medium() == Medium::Dax
+            && failed.contains(&call::SYNC_ALL);
+        if is_cut || self.poisons(op, failed) {
             self.is_over = true;
             self.rearm();
             // A checkpoint or a durable point failed in the background, so the point may exist or
