@@ -165,9 +165,9 @@ impl Engine {
         // On a simulated machine, all work is done by the thread that requests it.
         let keeps_points = setup.journal.is_some();
         let has_sums = setup.pair.integrity != Integrity::Off;
-        let is_special = setup.keeps_cuts || setup.pair.home.is_private() || has_sums;
+        let is_special = setup.keeps_cuts || setup.pair.home.is_private();
         let by_call = keeps_points && setup.calls_share_cache;
-        let mode = Mode::of(platform, is_special, by_call, setup.policy);
+        let mode = Mode::of(platform, (is_special, has_sums), by_call, setup.policy);
         let direct = DirectStore::of(platform, mode);
         let may_run = platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
         // Without durable points there is no work at an interval.

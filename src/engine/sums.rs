@@ -24,9 +24,11 @@ use crate::bitmap::{Slices, bits};
 use crate::engine::Engine;
 use crate::engine::plan::Segment;
 use crate::error::{Error, Result};
+use crate::format::layout;
 use crate::mutant::{planted, unless};
 use crate::page_sum;
 use crate::pair::log::lane::Lane;
+use crate::pair::log::records::PageSlices;
 use crate::pair::region::RegionState;
 use crate::pair::sums::store_all_places;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, SLICE};
@@ -147,6 +149,52 @@ impl Engine {
             sums.push(NewSum { n, region, place, sum });
         }
         Ok(NewSums(sums))
+    }
+
+    /// Returns `true` if the target's page was verified in this session. The caller holds its lock.
+    #[inline]
+    pub(in crate::engine) fn is_verified(&self, target: &PageSlices<'_>) -> bool {
+        target.region.sums().verified() >> target.page.in_region() & 1 == 1
+    }
+
+    /// Reckons the new sum of a page that `segment` changes, and stores it, as
+    /// [`prepare_sums`](Self::prepare_sums) does. The page was verified, the segment lies in it and
+    /// in the file, and the page's words are allocated.
+    ///
+    /// # Errors
+    /// A failed read of the old bytes: nothing was changed.
+    #[inline]
+    pub(in crate::engine) fn next_sums<'e>(
+        &self,
+        target: &PageSlices<'e>,
+        segment: &Segment<'_>,
+    ) -> Result<NewSums<'e>> {
+        let PageSlices { page, region, .. } = *target;
+        let (n, start) = (page.in_region(), segment.offset as usize % PAGE);
+        let span = PageSpan { page, start, end: start + segment.data.len() };
+        let rest = match span.len() {
+            PAGE => 0,
+            _ => region.sums().sum(n) ^ self.sum_of_span(&span)?,
+        };
+        let (place, sum) = (region.sums().free_place(n), rest ^ sum_at(start, segment.data));
+        unless!(SumNotStored, self.store_sum(page, place, sum));
+        Ok(NewSums(SmallVec::from_buf([NewSum { n, region, place, sum }])))
+    }
+
+    /// Prefetches what a write to these slices of a page needs for its sum.
+    #[inline]
+    pub(in crate::engine) fn prefetch_summed(&self, target: &PageSlices<'_>) {
+        if !self.has_sums() {
+            return;
+        }
+        let PageSlices { page, region, slices } = *target;
+        self.reflection.prefetch_store(layout::page_sums(page));
+        if slices != Slices::ALL {
+            let first = slices.0.trailing_zeros() as usize;
+            let side = region.validity(page.in_region()).side(first);
+            let (file, at) = self.slot(side, page.start() + (first * SLICE) as u64);
+            file.prefetch_read(at);
+        }
     }
 
     /// Says that the new sums count. The operation is committed, and the caller still holds its

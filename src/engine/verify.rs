@@ -1,7 +1,8 @@
 //! Verifies pages by their sums.
 //!
 //! A page is verified at its first touch in a session, under its lock: any of its places may count
-//! then. Later the sum in DRAM counts, and a reader verifies beside writers, as it reads.
+//! then. Later the sum in DRAM counts. Where each read verifies, a reader sums the very bytes that
+//! it has copied, beside writers.
 //! `docs/protocols/sums.md` has the rules.
 //!
 //! May import `io`, `pair`, and what lies below them.
@@ -17,11 +18,20 @@ use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
 use crate::primitive::{Ordering, fence};
-use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex};
+use crate::units::{PAGE, PageIndex};
 use std::ops::Range;
 
 /// Number of attempts to verify a page beside its writers, before a reader takes the lock.
 const ATTEMPTS: u32 = 32;
+
+/// The result of a comparison of bytes with the sums of their pages.
+pub(in crate::engine) enum Compared {
+    Whole,
+    /// Some page was not verified in this session.
+    Unknown,
+    /// The page does not have its sum.
+    Damaged(PageIndex),
+}
 
 impl Engine {
     /// Returns the sum of what the page holds, up to byte `len` of the file. The caller holds its
@@ -32,12 +42,17 @@ impl Engine {
         region: &RegionState,
         len: u64,
     ) -> Result<u64> {
+        self.load_page(page, region, len).map(|bytes| page_sum::of_page(&bytes))
+    }
+
+    /// Returns what the page holds, up to byte `len` of the file, and zeroes past it.
+    fn load_page(&self, page: PageIndex, region: &RegionState, len: u64) -> Result<[u8; PAGE]> {
         let mut bytes = [0; PAGE];
         let valid = region.validity(page.in_region());
         self.load_slices(page, valid, Slices::ALL, &mut bytes)?;
         let readable = len.saturating_sub(page.start()).min(PAGE as u64) as usize;
         bytes[readable..].fill(0);
-        Ok(page_sum::of_page(&bytes))
+        Ok(bytes)
     }
 
     /// Verifies a page, unless that was done. The caller holds its lock.
@@ -128,68 +143,108 @@ impl Engine {
         if self.has_sums() { self.verify_page(&self.lane_fenced(), page, region) } else { Ok(()) }
     }
 
-    /// Verifies what a read of `len` bytes at `offset` touches: pages that were not verified in
-    /// this session, or all of them where each read verifies. Does nothing past the file's end. The
-    /// caller holds no lock, and is in no read section.
+    /// Verifies the pages of `range` that were not verified in this session, as far as the file
+    /// reaches. The caller holds no lock, and is in no read section.
     #[inline(always)]
-    pub(in crate::engine) fn verify_read(&self, offset: u64, len: u64) -> Result<()> {
-        if !self.has_sums() {
-            return Ok(());
-        }
-        self.verify_touched(offset..offset.saturating_add(len))
+    pub(in crate::engine) fn verify_new(&self, lane: &Lane, range: Range<u64>) -> Result<()> {
+        if self.has_sums() { self.verify_pages(lane, range, false) } else { Ok(()) }
+    }
+
+    /// Verifies the pages of `range` as [`verify_new`](Self::verify_new) does, and where each read
+    /// verifies, all of them.
+    #[inline(always)]
+    pub(in crate::engine) fn verify_again(&self, lane: &Lane, range: Range<u64>) -> Result<()> {
+        let is_on_read = self.integrity == Integrity::OnRead && !planted!(ReadVerifiesOnce);
+        if self.has_sums() { self.verify_pages(lane, range, is_on_read) } else { Ok(()) }
     }
 
     #[inline(never)]
-    fn verify_touched(&self, range: Range<u64>) -> Result<()> {
+    fn verify_pages(&self, lane: &Lane, range: Range<u64>, also_known: bool) -> Result<()> {
         let range = range.start..range.end.min(self.len_now());
         if range.start >= range.end {
             return Ok(());
         }
         for span in span::regions(range) {
-            let region = {
-                let lane = self.lane_fenced();
-                let _pinned = lane.pin();
-                self.region(span.region)?
+            let region = match self.state.loaded(span.region) {
+                Some(region) => region,
+                None => {
+                    let _pinned = lane.pin();
+                    self.region(span.region)?
+                }
             };
-            self.verify_pages((span.region, region), span.pages)?;
+            let known = if also_known { 0 } else { region.sums().verified() };
+            let wanted = Slices::range(span.pages.start, span.pages.end).0 & !known;
+            bits(wanted)
+                .try_for_each(|n| self.verify_page(lane, span.region.page(n), region))?;
         }
         Ok(())
     }
 
-    /// Verifies what a read of `range` touches, as [`verify_read`](Self::verify_read) does. The
-    /// caller has loaded all regions that hold a byte other than zero.
-    pub(in crate::engine) fn verify_loaded(&self, range: Range<u64>) -> Result<()> {
-        if !self.has_sums() {
-            return Ok(());
-        }
-        for (index, region) in self.state.loaded_regions() {
-            if range.contains(&index.start()) {
-                self.verify_pages((index, region), 0..PAGES_PER_REGION)?;
+    /// Gathers `range` to `to`, and verifies it. The caller holds the locks of its pages.
+    pub(in crate::engine) fn gather_verified(
+        &self,
+        lane: &Lane,
+        to: &mut [u8],
+        range: Range<u64>,
+    ) -> Result<()> {
+        if self.has_sums() {
+            for page in span::pages(range.clone()).map(|span| span.page) {
+                self.verify_under_lock(lane, page, self.region(page.region())?)?;
             }
         }
-        Ok(())
+        self.gather(to, range.clone())?;
+        match self.compare_gathered(to, &range)? {
+            Compared::Damaged(page) => Err(self.damaged(lane, page)),
+            Compared::Whole | Compared::Unknown => Ok(()),
+        }
     }
 
-    fn verify_pages(
+    /// Compares the bytes of `range`, which were just gathered to `to`, with the sums of their
+    /// pages, where each read verifies. So a reader gets no byte that is not part of a right sum.
+    ///
+    /// The caller holds the locks of the pages, or validates their versions before it relies on the
+    /// result.
+    #[inline(always)]
+    pub(in crate::engine) fn compare_gathered(
         &self,
-        (index, region): (RegionIndex, &RegionState),
-        pages: Range<usize>,
-    ) -> Result<()> {
-        let touched = Slices::range(pages.start, pages.end).0;
-        let wanted = match self.integrity {
-            Integrity::OnRead if !planted!(ReadVerifiesOnce) => touched,
-            _ => touched & !region.sums().verified(),
-        };
-        if wanted == 0 {
-            return Ok(());
+        to: &mut [u8],
+        range: &Range<u64>,
+    ) -> Result<Compared> {
+        match self.integrity {
+            Integrity::OnRead if !planted!(ReadVerifiesOnce) => self.compare_with_sums(to, range),
+            _ => Ok(Compared::Whole),
         }
-        let lane = self.lane_fenced();
-        bits(wanted).try_for_each(|n| self.verify_page(&lane, index.page(n), region))
+    }
+
+    #[inline(never)]
+    fn compare_with_sums(&self, to: &mut [u8], range: &Range<u64>) -> Result<Compared> {
+        for span in span::pages(range.clone()) {
+            let region = self.region(span.page.region())?;
+            let n = span.page.in_region();
+            if region.sums().verified() >> n & 1 == 0 {
+                return Ok(Compared::Unknown);
+            }
+            let from = (span.offset() - range.start) as usize;
+            let piece = &mut to[from..from + span.len()];
+            let sum = match <&[u8; PAGE]>::try_from(&*piece) {
+                Ok(bytes) => page_sum::of_page(bytes),
+                Err(_) => {
+                    let bytes = self.load_page(span.page, region, self.len())?;
+                    // The bytes that are summed are those that the reader gets.
+                    piece.copy_from_slice(&bytes[span.start..span.end]);
+                    page_sum::of_page(&bytes)
+                }
+            };
+            if sum != region.sums().sum(n) {
+                return Ok(Compared::Damaged(span.page));
+            }
+        }
+        Ok(Compared::Whole)
     }
 
     /// Counts and reports damage in a page. Returns its error.
     #[cold]
-    fn damaged(&self, lane: &Lane, page: PageIndex) -> Error {
+    pub(in crate::engine) fn damaged(&self, lane: &Lane, page: PageIndex) -> Error {
         let (offset, path) = (page.start(), self.path());
         let len = self.len().saturating_sub(offset).min(PAGE as u64);
         lane.stats.bump(Counter::DamagedPages, 1);

@@ -35,9 +35,9 @@ impl Engine {
     /// keeps durable points.
     pub fn pin(&self, range: Range<u64>) -> Result<bool> {
         self.check_usable()?;
-        self.verify_read(range.start, range.end - range.start)?;
         // Taken before `resizing`: the thread that has the lane may itself wait for `resizing`.
         let lane = self.lane_fenced();
+        self.verify_again(&lane, range.clone())?;
         // Perhaps only this thread's own unfenced write stood against the fast path.
         if self.pin_fast_path(&range) {
             return Ok(true);

@@ -6,7 +6,7 @@
 //! Invariant: there is one moment at which all regions that are read are locked, and no other
 //! region has been written to. The bytes handed out are the state of that moment.
 //!
-//! May import `deploy`, `io`, `plan`, `pair`, and what lies below them.
+//! May import `deploy`, `verify`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::engine::{Engine, plan};
 use crate::error::Result;
@@ -21,11 +21,12 @@ impl Engine {
     /// Writers and changes of the length wait until it returns.
     pub fn read_all(&self, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
         self.check_usable()?;
+        // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
+        let lane = self.lane();
         // The length stays, and no hole is punched meanwhile.
         let _no_resizing = self.resizing.read();
         let len = self.len();
         self.load_regions_with_bytes(0..len)?;
-        self.verify_loaded(0..len)?;
         loop {
             let touched = || self.state.loaded_regions().filter(|(index, _)| index.start() < len);
             let regions: Vec<_> = touched().collect();
@@ -48,7 +49,7 @@ impl Engine {
             for (index, _) in &regions {
                 let range = index.start()..(index.start() + REGION as u64).min(len);
                 let bytes = &mut bytes[..(range.end - range.start) as usize];
-                self.gather(bytes, range.clone())?;
+                self.gather_verified(&lane, bytes, range.clone())?;
                 take(range.start, bytes)?;
             }
             return Ok(len);

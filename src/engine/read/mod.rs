@@ -13,7 +13,7 @@
 //! While it copies, a reader is in a read section: no truncation and no hole punch removes bytes
 //! under it.
 //!
-//! May import `deploy`, `io`, `plan`, `pair`, and what lies below them.
+//! May import `deploy`, `verify`, `io`, `plan`, `pair`, and what lies below them.
 
 pub mod all;
 pub mod page;
@@ -23,6 +23,7 @@ pub mod stamped;
 use crate::bitmap::span;
 use crate::engine::deploy::policy::is_counted_of;
 use crate::engine::io::gather::Gathered;
+use crate::engine::verify::Compared;
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result};
 use crate::lock::{Backoff, fence_own_writes};
@@ -83,7 +84,6 @@ impl Engine {
     #[inline(never)]
     fn read_slow(&self, to: &mut [u8], offset: u64) -> Result<()> {
         self.check_usable()?;
-        self.verify_read(offset, to.len() as u64)?;
         // If the lane was at hand, the fast path was tried.
         let mut is_tried = self.cached_lane().is_some();
         let lane = self.lane_fenced();
@@ -98,9 +98,11 @@ impl Engine {
             self.ask_ahead(offset, to.len());
         }
         let mut backoff = Backoff::new();
+        let range = offset..offset.saturating_add(to.len() as u64);
         for attempt in 0..ATTEMPTS {
+            self.verify_new(&lane, range.clone())?;
             if let Some(gathered) = self.try_read(&lane, to, offset, false)? {
-                self.after_read(lane, offset..offset + to.len() as u64, gathered);
+                self.after_read(lane, range, gathered);
                 return Ok(());
             }
             lane.stats.bump(Counter::ReadRetries, 1);
@@ -114,7 +116,6 @@ impl Engine {
     /// Returns all bytes of one state.
     pub fn read_whole(&self) -> Result<Vec<u8>> {
         self.check_usable()?;
-        self.verify_read(0, self.len_now())?;
         let mut bytes = Vec::new();
         let mut backoff = Backoff::new();
         for _ in 0..ATTEMPTS {
@@ -122,6 +123,7 @@ impl Engine {
             self.resize_buffer(&mut bytes, len)?;
             self.ask_ahead(0, bytes.len());
             let lane = self.lane_fenced();
+            self.verify_new(&lane, 0..len)?;
             match self.try_read(&lane, &mut bytes, 0, true) {
                 Ok(Some(gathered)) => {
                     self.after_read(lane, 0..len, gathered);
@@ -196,10 +198,16 @@ impl Engine {
             return Ok(None);
         }
         let found = self.gather(to, range.clone())?;
+        let compared = self.compare_gathered(to, &range)?;
         // Orders the copy before the versions are validated.
         fence(Ordering::Acquire);
         let is_state = self.version_sum(&range)? == Some(before) || planted!(PagesNotValidated);
-        Ok(is_state.then_some(found))
+        match compared {
+            Compared::Damaged(page) if is_state => Err(self.damaged(lane, page)),
+            // The file has grown. The next attempt verifies the new pages first.
+            Compared::Unknown => Ok(None),
+            _ => Ok(is_state.then_some(found)),
+        }
     }
 
     /// Returns the sum of all versions of `range`, or `None` while one of the locks is exclusive.
@@ -231,7 +239,7 @@ impl Engine {
         if !planted!(LengthNotCheckedAgain) {
             self.check_range(offset, to.len() as u64)?;
         }
-        self.gather(to, range)?;
+        self.gather_verified(lane, to, range)?;
         lane.stats.bump(Counter::Reads, 1);
         Ok(())
     }

@@ -16,11 +16,12 @@
 //! - an entry is watched by a reader that has set the bits, and has then found the page and its
 //!   region free. After that it has found the bits still set, and the versions unchanged.
 //!
-//! May import `deploy`, `io`, `plan`, `pair`, and what lies below them.
+//! May import `deploy`, `verify`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::span;
 use crate::engine::Engine;
 use crate::engine::read::ATTEMPTS;
+use crate::engine::verify::Compared;
 use crate::error::{Error, Result};
 use crate::lock::Backoff;
 use crate::mutant::planted;
@@ -37,12 +38,12 @@ impl Engine {
     /// Records the length that an [`Error::PastEnd`] names in `read_set`.
     pub fn read_tracked(&self, to: &mut [u8], offset: u64, read_set: &mut ReadSet) -> Result<bool> {
         self.check_usable()?;
-        self.verify_read(offset, to.len() as u64)?;
         let known = read_set.pages.len();
         let lane = self.lane_fenced();
         let mut backoff = Backoff::new();
         for _ in 0..ATTEMPTS {
             read_set.pages.truncate(known);
+            self.verify_new(&lane, offset..offset.saturating_add(to.len() as u64))?;
             match self.try_read_tracked(&lane, to, offset, read_set) {
                 Ok(Some(len)) => {
                     lane.stats.bump(Counter::Reads, 1);
@@ -94,11 +95,17 @@ impl Engine {
             // Returns an error, unless the file has grown again.
             return self.check_range(offset, to.len() as u64).map(|_| None);
         }
-        self.gather(to, range)?;
+        self.gather(to, range.clone())?;
+        let compared = self.compare_gathered(to, &range)?;
         // As in `try_read`: orders the copy before the versions are validated.
         fence(Ordering::Acquire);
         let holds = self.entries_hold(&read_set.pages[known..])? || planted!(TrackedNotValidated);
-        Ok(holds.then_some(len))
+        match compared {
+            Compared::Damaged(page) if holds => Err(self.damaged(lane, page)),
+            // As in `try_read`.
+            Compared::Unknown => Ok(None),
+            _ => Ok(holds.then_some(len)),
+        }
     }
 
     /// Checks that a write of `len` bytes at `offset` lies within the file, for a transaction.

@@ -25,6 +25,7 @@
 use crate::bitmap::{Side, Slices};
 use crate::engine::Engine;
 use crate::engine::plan::Segment;
+use crate::engine::sums::NewSums;
 use crate::engine::write::Mode;
 use crate::lock::{ExclusiveGuard, try_lock_page_exclusive};
 use crate::mmap::MappedFile;
@@ -53,7 +54,7 @@ impl DirectStore {
     /// Returns the configuration for this platform. Direct stores are enabled for plain files where
     /// only the process can crash.
     pub fn of(platform: &Platform, mode: Mode) -> Self {
-        let is_enabled = mode.is_plain && !mode.has_drains;
+        let is_enabled = mode.is_fast && !mode.has_drains;
         let in_line = platform.in_line().filter(|_| is_enabled);
         let unit = match in_line {
             Some(_) => SLICE,
@@ -89,6 +90,10 @@ impl Engine {
     /// another file last, or has no lane of its own.
     #[inline(never)]
     fn try_direct_slow(&self, lane: Option<&Lane>, data: &[u8], offset: u64) -> bool {
+        // `try_direct_gated` stores the page's sum.
+        if self.has_sums() {
+            return false;
+        }
         // Inside the closure of a transaction a write takes the general way, which records it.
         let mine = if lane.is_none() && self.is_usable() { self.lane_to_write() } else { None };
         let Some(lane) = lane.or(mine.as_deref()) else { return false };
@@ -143,13 +148,15 @@ impl Engine {
         true
     }
 
-    /// Writes as [`try_direct`](Self::try_direct) does, where the file has had a snapshot: inside
-    /// the gate of cuts, and what a snapshot reads is kept first.
+    /// Writes as [`try_direct`](Self::try_direct) does, where the file has had a snapshot or has
+    /// page sums: inside the gate of cuts. What a snapshot reads is kept first, and the new sum is
+    /// stored.
     #[inline(never)]
     pub(super) fn try_direct_gated(&self, data: &[u8], offset: u64) -> bool {
         let segment = Segment { offset, data };
         let page = PageIndex::of(offset);
-        let is_possible = self.epochs.is_on() && self.is_usable();
+        let has_more = self.epochs.is_on() || self.has_sums();
+        let is_possible = has_more && self.is_usable();
         let Some(ends_at) = offset.checked_add(data.len() as u64).filter(|_| is_possible) else {
             return false;
         };
@@ -160,6 +167,7 @@ impl Engine {
         let slices = Slices::of_bytes(start, start + data.len());
         let target = PageSlices { page, region, slices };
         self.prefetch_owed(&target);
+        self.prefetch_summed(&target);
         let inside = self.lanes.enter(Gate::Cut, &lane);
         let state = &region.pages[place];
         let Some(held) = try_lock_page_exclusive(&region.lock, &state.lock) else { return false };
@@ -174,7 +182,22 @@ impl Engine {
             self.drain(&lane);
             kept.is_ok()
         };
-        if !is_within || !is_kept() || !self.store_direct(&lane, region, &segment, || ()) {
+        // A killed process leaves the sum of what the page holds in one of its places: the sum is
+        // stored before the one instruction that changes the page.
+        let sums = || match self.has_sums() {
+            false => Some(NewSums::none()),
+            true if !self.is_verified(&target) || self.ensure_slice_word(page).is_err() => None,
+            true => self.next_sums(&target, &segment).ok(),
+        };
+        let sums = if is_within { sums() } else { None };
+        let is_stored = sums.is_some_and(|sums| {
+            let is_stored = is_kept() && self.store_direct(&lane, region, &segment, || ());
+            if is_stored {
+                self.publish_sums(&sums);
+            }
+            is_stored
+        });
+        if !is_stored {
             held.give_back_unchanged();
             return false;
         }

@@ -29,8 +29,10 @@ use crate::units::PAGE;
 /// The properties of a file that choose the way of a write.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Mode {
-    /// `true` if a write has nothing to do besides its commit: the file may be written to, no cuts
-    /// are taken, and no page is deployed right after it.
+    /// `true` if a write may take a fast path: the file may be written to, no cuts are taken, and
+    /// no page is deployed right after the write.
+    pub is_fast: bool,
+    /// `true` if such a write has nothing to do besides its commit: the file has no page sums.
     pub is_plain: bool,
     /// `true` if a drain takes time, so that a logged flip is faster than a flip. Where only the
     /// process can crash, it takes none.
@@ -41,10 +43,18 @@ pub(in crate::engine) struct Mode {
 }
 
 impl Mode {
-    /// `is_special` says that a write has more to do than its commit, or must not happen.
-    pub fn of(platform: &Platform, is_special: bool, by_call: bool, policy: DeployPolicy) -> Mode {
+    /// `is_special` says that a write has more to do than its commit and the page's sum, or must
+    /// not happen.
+    pub fn of(
+        platform: &Platform,
+        (is_special, has_sums): (bool, bool),
+        by_call: bool,
+        policy: DeployPolicy,
+    ) -> Mode {
+        let is_fast = !is_special && policy != DeployPolicy::Eager;
         Mode {
-            is_plain: !is_special && policy != DeployPolicy::Eager,
+            is_fast,
+            is_plain: is_fast && !has_sums,
             has_drains: platform.persistence() != Persistence::Process,
             by_call,
         }
@@ -84,7 +94,7 @@ impl Engine {
     #[inline(never)]
     fn write_in_page<const WHOLE_LINES: bool>(&self, data: &[u8], offset: u64) -> Result<()> {
         if !self.mode.is_plain || self.epochs.is_on() {
-            return self.write_beside_snapshots::<WHOLE_LINES>(data, offset);
+            return self.write_with_more::<WHOLE_LINES>(data, offset);
         }
         if self.try_in_page::<WHOLE_LINES, false>(data, offset) {
             return Ok(());
@@ -92,15 +102,15 @@ impl Engine {
         self.write_slow(data, offset)
     }
 
-    /// Writes as `write_in_page` does, where the file has had snapshots, or a write has more to do
-    /// than its commit.
+    /// Writes as `write_in_page` does, where the file has had snapshots or has page sums, or a write
+    /// has more to do.
     #[inline(never)]
-    fn write_beside_snapshots<const WHOLE_LINES: bool>(
+    fn write_with_more<const WHOLE_LINES: bool>(
         &self,
         data: &[u8],
         offset: u64,
     ) -> Result<()> {
-        if self.mode.is_plain && self.try_in_page::<WHOLE_LINES, true>(data, offset) {
+        if self.mode.is_fast && self.try_in_page::<WHOLE_LINES, true>(data, offset) {
             return Ok(());
         }
         self.write_slow(data, offset)

@@ -40,9 +40,9 @@ enum Commit<'d> {
 impl Engine {
     /// Writes `data` if it lies within a page and everything is in its usual state. Otherwise
     /// returns `false`, with nothing made valid. `WHOLE_LINES` says that `data` covers its slices
-    /// from end to end. `GATED` says that the file has had snapshots: then the writer enters the
-    /// gate of cuts, and looks for slices to keep.
-    // A function for each: a file without snapshots pays one load under the lock.
+    /// from end to end. `GATED` says that the file may have had snapshots, and may have page sums:
+    /// then the writer enters the gate of cuts, looks for slices to keep, and stores the new sum.
+    // A function for each: a file without snapshots and sums pays one load under the lock.
     #[inline(always)]
     pub(super) fn try_in_page<const WHOLE_LINES: bool, const GATED: bool>(
         &self,
@@ -65,13 +65,18 @@ impl Engine {
         let Some(region) = self.state.loaded(page.region()) else { return false };
         let place = page.in_region();
         let state = &region.pages[place];
-        let is_logged = self.mode.has_drains && (WHOLE_LINES || data.len() <= COMPLETED_AT_MOST);
+        let is_summed = GATED && self.has_sums();
+        // The only drain of a logged flip commits it, and the sum has to be durable before.
+        let is_logged = self.mode.has_drains
+            && (WHOLE_LINES || data.len() <= COMPLETED_AT_MOST)
+            && (!is_summed || planted!(LoggedFlipStoresSum));
         if is_logged && (!lane.is_private() || !lane.is_allocated()) {
             return false;
         }
         let target = PageSlices { page, region, slices: Slices::of_bytes(start, end) };
         if GATED {
             self.prefetch_owed(&target);
+            self.prefetch_summed(&target);
         }
         let inside = if GATED { self.enter_cut(&lane) } else { None };
         // Taking the lock waits for the drain of the previous operation. The draft is computed
@@ -83,7 +88,7 @@ impl Engine {
         let is_still_right = |draft: &DraftRecord| {
             draft.valid == region.validity(place) || planted!(DraftNotValidated)
         };
-        // The only drain of a logged flip commits it, and the keeps have to be durable before.
+        // As with the sum, the keeps have to be durable before.
         let owed = if GATED { self.owed_of(&target) } else { Slices::NONE };
         let is_logged = is_logged && (owed.is_empty() || planted!(LoggedFlipKeeps));
         let own = if is_logged { lane.bit() } else { 0 };
@@ -91,13 +96,20 @@ impl Engine {
             && !self.is_outside(inside.as_ref())
             && self.is_ready(page.region(), region, 1 << place, target.slices, own, true)
             && draft.as_ref().is_none_or(is_still_right);
-        if !is_usual || !owed.is_empty() && self.keep_owed(&lane, &target, owed).is_err() {
+        // Bytes of a page that was not verified are not kept, and have no sum to go on from.
+        if !is_usual || is_summed && !self.is_verified(&target) {
             return false;
         }
+        if !owed.is_empty() && self.keep_owed(&lane, &target, owed).is_err() {
+            return false;
+        }
+        let sums = match is_summed {
+            true => self.next_sums(&target, &segment),
+            false => Ok(NewSums::none()),
+        };
+        let Ok(sums) = sums else { return false };
         let commit = if is_logged { Commit::Logged(draft.as_ref()) } else { Commit::Unlogged };
         let segments = std::slice::from_ref(&segment);
-        // A file with page sums takes the general way.
-        let sums = NewSums::none();
         let parts = (segments, &sums);
         if self.flip_in_page::<WHOLE_LINES>(&lane, &target, held, parts, &commit).is_err() {
             return false;
@@ -151,6 +163,7 @@ impl Engine {
                 self.drain(lane);
             }
             if self.store_direct(lane, region, segment, || unless!(StoreNotClosed, held.close())) {
+                self.publish_sums(&sums);
                 return Ok(());
             }
         }
