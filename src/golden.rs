@@ -116,6 +116,7 @@ fn the_document_and_the_encoders_agree() {
         slices: 0b11,
         sides: 0b10,
         sum: sum_of(&[0xAB; 2 * units::SLICE]),
+        page_sum: 0x0123_4567_89AB_CDEF,
     };
     let flip_record = flip_record.encode(seed.ring(LaneIndex(5)));
     let undo = Undo {

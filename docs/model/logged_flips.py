@@ -16,6 +16,11 @@ two slots each, two threads with a lane each. Deployed pages give their reflecti
 carries the bytes of slices without a free slot, and names the bits of those that flip. It stores over slots that
 entries may name; there the power goes in recovery, too.
 
+With page sums, each page has three places for its sum, which here is the bytes of its valid slices. A logged flip
+has the new sum in its entry, and stores it to a place after its drain, as it does with the word. Any other operation
+voids the entries of its pages, and stores the new sums before its first drain. After a recovery the sum of each page
+has to be in one of its places.
+
 The file is one page long or two (word L). An operation that writes and changes the length is committed by a redo
 record that begins with the new length. What a shrink cuts off is zeroed after the record has ended.
 
@@ -55,7 +60,20 @@ MUTANTS = {
     'cut_before_end': 'the bytes past a new end are zeroed before the record is durable',
     'no_session': 'the header does not say of which session it is (as first built: the crash lab found the hole)',
 }
+WITH_SUMS = {
+    'sum_not_in_entry': 'an entry does not hold the sum of the page',
+    'sum_not_restored': 'recovery does not store the sum of an entry',
+    'sum_not_stored': 'a logged flip does not store the sum after its drain',
+    'sums_not_settled': 'entries are cleared before the sums that they cover are durable',
+    'sums_not_in_batch': 'the sums of old entries are not flushed with their words',
+    'sums_by_slice': 'a logged flip although an entry of another lane names another slice of the page',
+    'older_sums': 'another way does not clear the entries of other slices of its pages',
+    'sum_with_word': 'another way stores the sum with the word, and not before',
+    'redo_no_drain_after_sums': 'a redo record is durable before the new sums',
+}
 MUT = 'none'
+SUMS = False
+PLACES = (0, 1, 2)
 RING = 2
 BEFORE, NOW = 'session before', 'session'
 SLICES = {0: 'W', 1: 'W', 2: 'V'}                 # slice -> the word of its page
@@ -70,13 +88,19 @@ class Sim:
         for w in 'WV':
             s.c[w] = [(0, 0, 0)]
         s.c['L'] = [2]
+        s.place = {'W': 0, 'V': 0}                # page -> the place that counts
+        s.sum = {'W': (0, 0), 'V': (0,)}          # page -> what it holds
+        if SUMS:
+            for w in 'WV':
+                for n in PLACES:
+                    s.c[f'{w}{n}'] = [s.sum[w]]
         for t in (0, 1):
             s.c[f'l{t}'] = [None]
             for e in range(RING):
                 # What the session before has left, whose numbers began where this one's do.
                 seq = next(n for n in range(1, RING + 1) if n % RING == e)
                 s.c[f'h{t}{e}'] = [('void', BEFORE, seq)]
-                s.c[f'b{t}{e}'] = [(BEFORE, seq, 'W', ((0, 0),), (('H0', 0),))]
+                s.c[f'b{t}{e}'] = [(BEFORE, seq, 'W', ((0, 0),), (('H0', 0),), None)]
         s.flushed = [{}, {}]                      # thread -> chunk -> index that a drain makes durable
         s.seq = [0, 0]
         s.live = {}                               # (t, e) -> (seq, slices, sides, word)
@@ -125,6 +149,40 @@ class Sim:
             now[i] = 1 - now[i]
         return tuple(now)
 
+    # ---- sums --------------------------------------------------------------------------------------
+
+    def new_sums(s, slices, v):
+        """What the pages of these slices hold once the slices hold v: page -> (place, sum)."""
+        if not SUMS:
+            return {}
+        new = {}
+        for w in sorted({SLICES[i] for i in slices}):
+            of_page = [i for i in SLICES if SLICES[i] == w]
+            sum_ = tuple(v if i in slices else old for i, old in zip(of_page, s.sum[w]))
+            new[w] = (next(n for n in PLACES if n != s.place[w]), sum_)
+        return new
+
+    def store_sums(s, new, t):
+        """What every way but a logged flip does before its first drain."""
+        for w in new:
+            s.clear(s.before_words([i for i in SLICES if SLICES[i] == w], {w}, t, True), t)
+        if MUT != 'sum_with_word':
+            s.put_sums(new, t)
+
+    def put_sums(s, new, t):
+        for w, (place, sum_) in new.items():
+            s.through(f'{w}{place}', sum_, t)
+
+    def publish_sums(s, new):
+        for w, (place, sum_) in new.items():
+            s.place[w], s.sum[w] = place, sum_
+
+    def flush_word(s, w, t, mutant):
+        s.flush(w, t)
+        if SUMS and MUT != mutant:
+            for n in PLACES:
+                s.flush(f'{w}{n}', t)
+
     # ---- live entries ------------------------------------------------------------------------------
 
     def named(s, slices):
@@ -133,7 +191,7 @@ class Sim:
     def settle(s, words, t):
         """Makes words durable: they were stored through the cache, so anybody may flush them."""
         for w in words:
-            s.flush(w, t)
+            s.flush_word(w, t, 'sums_not_settled')
         s.drain(t)
         for key, (_, _, _, w) in s.live.items():
             if w in words:
@@ -149,8 +207,9 @@ class Sim:
 
     def logged_flip(s, slices, t, v):
         word = SLICES[slices[0]]
-        named = s.named(slices)
-        if any(lt != t for lt, _ in named) and MUT != 'other_lane':
+        new = s.new_sums(slices, v)
+        of_page = [i for i in SLICES if SLICES[i] == word] if SUMS and MUT != 'sums_by_slice' else slices
+        if any(lt != t for lt, _ in s.named(of_page)) and MUT != 'other_lane':
             return s.flip(slices, t, v)
         targets = {i: 1 - s.side(i) for i in slices}
         s.seq[t] += 1
@@ -160,13 +219,14 @@ class Sim:
         if MUT != 'no_batch' and s.seq[t] % batch == batch - 1:
             for (lt, le), (_, _, _, w) in s.live.items():
                 if lt == t and s.durable_word[(lt, le)][0] == 0:
-                    s.flush(w, t)
+                    s.flush_word(w, t, 'sums_not_in_batch')
                     s.durable_word[(lt, le)] = (1, t)
         s.live.pop((t, e), None)
         sums = tuple((s.slot(i, targets[i]), v) for i in slices)
         for i in slices:
             s.through(s.slot(i, targets[i]), v, t)
-        body = (NOW, s.seq[t], word, tuple((i, targets[i]) for i in slices), sums)
+        in_entry = new[word][1] if SUMS and MUT != 'sum_not_in_entry' else None
+        body = (NOW, s.seq[t], word, tuple((i, targets[i]) for i in slices), sums, in_entry)
         s.through(f'b{t}{e}', body, t)
         s.through(f'h{t}{e}', ('is', NOW, s.seq[t]), t)
         if MUT == 'word_first':
@@ -175,13 +235,16 @@ class Sim:
         else:
             s.drain(t)
             s.store(word, s.moved(word, slices))
+        if SUMS and MUT != 'sum_not_stored':
+            s.store(f'{word}{new[word][0]}', new[word][1])
+        s.publish_sums(new)
         s.live[(t, e)] = (s.seq[t], tuple(slices), targets, word)
         s.durable_word[(t, e)] = (0, t)
 
-    def before_words(s, slices, words, t):
+    def before_words(s, slices, words, t, for_sums=False):
         """What every other way does: no record covers what it moves any more."""
         named = s.named(slices)
-        if not named or MUT == 'no_clear':
+        if not named or MUT == ('older_sums' if for_sums else 'no_clear'):
             return []
         if MUT != 'no_settle':
             s.settle(words, t)
@@ -192,16 +255,23 @@ class Sim:
 
     def flip(s, slices, t, v):
         word = SLICES[slices[0]]
+        new = s.new_sums(slices, v)
+        s.store_sums(new, t)
         later = s.before_words(slices, {word}, t)
         for i in slices:
             s.through(s.slot(i, 1 - s.side(i)), v, t)
         s.drain(t)
         s.through(word, s.moved(word, slices), t)
+        if MUT == 'sum_with_word':
+            s.put_sums(new, t)
         s.clear(later, t)
         s.drain(t)
+        s.publish_sums(new)
 
     def multi(s, t, v):
         """Slice 0 of one page and slice 2 of the other, by an undo entry (which is not torn here)."""
+        new = s.new_sums((0, 2), v)
+        s.store_sums(new, t)
         later = s.before_words((0, 2), {'W', 'V'}, t)
         for i in (0, 2):
             s.through(s.slot(i, 1 - s.side(i)), v, t)
@@ -210,8 +280,11 @@ class Sim:
         s.undo = {'W': (0, s.side(0)), 'V': (2, s.side(2))}
         s.through('W', s.moved('W', (0,)), t)
         s.through('V', s.moved('V', (2,)), t)
+        if MUT == 'sum_with_word':
+            s.put_sums(new, t)
         s.clear(later, t)
         s.drain(t)
+        s.publish_sums(new)
         s.undo = None
         s.check(s)
 
@@ -221,6 +294,8 @@ class Sim:
         stays = [i for i in slices if s.side(i) == 1]
         flips = [i for i in slices if s.side(i) == 0]
         words = sorted({SLICES[i] for i in slices})
+        new = s.new_sums(slices, v)
+        s.store_sums(new, t)
         for i in flips:
             s.through(s.slot(i, 1), v, t)
         named = [] if MUT == 'redo_no_clear' else s.named(slices)
@@ -228,6 +303,8 @@ class Sim:
             s.clear(s.before_words(slices, set(words), t), t)
         # The record must not be durable before what it builds on: the void entries, and the slices that flip.
         if named and MUT != 'redo_no_drain' or flips and MUT != 'redo_flips_no_drain':
+            s.drain(t)
+        elif SUMS and MUT != 'redo_no_drain_after_sums':
             s.drain(t)
         bits = () if MUT == 'redo_half_record' else tuple((i, 1) for i in flips)
         if length and MUT == 'length_first':
@@ -242,6 +319,9 @@ class Sim:
             s.through(word, s.moved(word, [i for i in flips if SLICES[i] == word]), t)
         if length and MUT not in ('length_first', 'length_after_end'):
             s.through('L', length, t)
+        if MUT == 'sum_with_word':
+            s.put_sums(new, t)
+        s.publish_sums(new)
         s.drain(t)
         s.through(f'l{t}', None, t)
         if length and MUT == 'length_after_end':
@@ -266,6 +346,9 @@ class Sim:
         s.through('V', (0, 0, 0), t)
         s.through('H2', 0, t)
         s.through('R2', 0, t)
+        s.publish_sums({'V': (0, (0,))})
+        for n in PLACES if SUMS else ():
+            s.through(f'V{n}', (0,), t)
         s.drain(t)
 
     def punch(s, slices, t):
@@ -321,6 +404,7 @@ class Sim:
 def recover(m, undo):
     """What recovery stores: the words, and then what redo records say."""
     words = {w: list(m[w]) for w in 'WV'}
+    restored = {}
     lengths = [m[f'l{t}'][0] for t in (0, 1) if m[f'l{t}'] and m[f'l{t}'][0]]
     length = lengths[0] if lengths and MUT != 'recover_by_word' else m['L']
     inside = lambda w: w == 'W' or length == 2
@@ -346,7 +430,7 @@ def recover(m, undo):
         # The newest entry was begun when the words before this one were durable.
         needed = last - last % batch - 1 + (MUT == 'one_too_many') + batch * (MUT == 'this_batch')
         for b in sorted(entries, reverse=MUT == 'any_order'):
-            seq, word, sides, sums = b
+            seq, word, sides, sums, in_entry = b
             if seq < needed or not inside(word):
                 continue
             if MUT == 'voids_lane' and any(seq < q for q, _ in voids):
@@ -358,7 +442,9 @@ def recover(m, undo):
             if MUT == 'no_data_check' or not verified or all(m[k] == v for k, v in sums):
                 for i, side in sides:
                     words[word][i] = side
-    first = {w: tuple(words[w]) for w in 'WV'}
+                if SUMS and MUT != 'sum_not_restored':
+                    restored.update({f'{word}{n}': in_entry for n in PLACES})
+    first = {w: tuple(words[w]) for w in 'WV'} | restored
     then = {}
     for t in (0, 1):
         if m[f'l{t}'] is None:
@@ -379,6 +465,10 @@ def recover(m, undo):
 
 def read(m):
     is_there = lambda w: w == 'W' or m['L'] == 2
+    for w in 'WV' if SUMS else '':
+        held = tuple(m['HR'[m[w][i]] + str(i)] for i, of in SLICES.items() if of == w)
+        if is_there(w) and held not in [m[f'{w}{n}'] for n in PLACES]:
+            return 'damaged', w, held
     return tuple(m['HR'[m[w][i]] + str(i)] if is_there(w) else None for i, w in SLICES.items())
 
 
@@ -446,9 +536,9 @@ KINDS = [('logged_flip', (0,), 0), ('logged_flip', (0, 1), 0), ('logged_flip', (
          ('resize', (0, 2), 1)]
 
 
-def run(depth, mutant, ring, enough=5, many=400):
-    global MUT, RING
-    MUT, RING = mutant, ring
+def run(depth, mutant, ring, enough=5, many=400, sums=False):
+    global MUT, RING, SUMS
+    MUT, RING, SUMS = mutant, ring, sums
     check = Check(enough)
     for n in range(1, depth + 1):
         for ops in itertools.product(KINDS, repeat=n):
@@ -459,7 +549,9 @@ def run(depth, mutant, ring, enough=5, many=400):
     for _ in range(many):
         if check.bad < enough:
             check.run([rng.choice(KINDS) for _ in range(2 * RING + 4)])
-    print(f'{mutant}: ring of {ring}, depth {depth}, {check.images} images, {check.bad} violations', flush=True)
+    with_sums = ', with sums' if sums else ''
+    print(f'{mutant}: ring of {ring}, depth {depth}{with_sums}, {check.images} images, {check.bad} violations',
+          flush=True)
     return check.bad
 
 
@@ -467,13 +559,16 @@ if __name__ == '__main__':
     if sys.argv[1:2] == ['--all']:
         depth = int(sys.argv[2]) if len(sys.argv) > 2 else 3
         wrong = sum(run(depth, 'none', ring) for ring in (2, 4))
-        for m in MUTANTS:
-            found = any(run(d, m, ring, 1) for ring in (2, 4) for d in range(1, depth + 1))
+        wrong += sum(run(depth - 1, 'none', ring, sums=True) for ring in (2, 4))
+        for m, sums in [(m, False) for m in MUTANTS] + [(m, True) for m in WITH_SUMS]:
+            depths = range(1, depth + 1 - sums)
+            found = any(run(d, m, ring, 1, sums=sums) for ring in (2, 4) for d in depths)
             wrong += not found
             if not found:
-                print(f'  NOT FOUND: {m}: {MUTANTS[m]}')
+                print(f'  NOT FOUND: {m}: {(MUTANTS | WITH_SUMS)[m]}')
         sys.exit(wrong != 0)
     depth = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     mutant = sys.argv[2] if len(sys.argv) > 2 else 'none'
     ring = int(sys.argv[3]) if len(sys.argv) > 3 else 2
-    sys.exit((run(depth, mutant, ring) != 0) != (mutant != 'none'))
+    sums = mutant in WITH_SUMS
+    sys.exit((run(depth, mutant, ring, sums=sums) != 0) != (mutant != 'none'))

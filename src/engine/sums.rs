@@ -7,7 +7,8 @@
 //! 2. It reckons the new sum: from the old sum, the old bytes, and the new bytes. A page that it
 //!    covers as a whole takes the new bytes alone.
 //! 3. It stores the new sum to a place that neither the present nor the last durable point counts
-//!    by. That is durable, by a drain of the commit, before the operation can be.
+//!    by. That is durable, by a drain of the commit, before the operation can be. A logged flip has
+//!    the sum in its record instead, and stores it after its commit, as it does with its word.
 //! 4. After the commit that place counts.
 //!
 //! A crash leaves the state before the operation or the one after it, and the sum of either is in
@@ -39,7 +40,7 @@ const FEW: usize = 5;
 
 /// The new sum of one page, which lies in `place`.
 struct NewSum<'e> {
-    n: usize,
+    page: PageIndex,
     region: &'e RegionState,
     place: u8,
     sum: u64,
@@ -55,9 +56,16 @@ impl NewSums<'_> {
         NewSums(SmallVec::new())
     }
 
-    /// Returns `true` if places were stored to, which have to be durable before the commit.
-    pub fn is_stored(&self) -> bool {
+    /// Returns `true` if places are stored to, which have to be durable before the commit.
+    pub fn are_some(&self) -> bool {
         !self.0.is_empty()
+    }
+
+    /// Returns the sum of an operation on one page as its flip record has it.
+    #[inline(always)]
+    pub fn in_record(&self, page: PageIndex) -> u64 {
+        let sum = self.0.first().map_or(0, |new| page_sum::stored(page, new.sum));
+        if planted!(SumNotInRecord) { 0 } else { sum }
     }
 }
 
@@ -74,9 +82,9 @@ struct PageChange {
 }
 
 impl Engine {
-    /// Verifies the pages that `segments` change in part, reckons the new sums, and stores them. A
-    /// drain has to follow before the operation can be durable. `len` is the file's length after
-    /// the operation, in bytes. The caller holds the locks of all pages, and has stored nothing.
+    /// Verifies the pages that `segments` change in part, reckons the new sums, and stores them, as
+    /// [`store_sums`](Self::store_sums) does. `len` is the file's length after the operation, in
+    /// bytes. The caller holds the locks of all pages, and has stored nothing.
     ///
     /// # Errors
     /// `Damaged`, `NoSpace`, or a failed read: nothing was changed.
@@ -87,14 +95,27 @@ impl Engine {
         segments: &[Segment<'_>],
         len: u64,
     ) -> Result<NewSums<'e>> {
+        let sums = self.reckon_sums(lane, segments, len)?;
+        self.store_sums(lane, &sums);
+        Ok(sums)
+    }
+
+    /// Does what [`prepare_sums`](Self::prepare_sums) does, but stores nothing.
+    #[inline]
+    pub(in crate::engine) fn reckon_sums<'e>(
+        &'e self,
+        lane: &Lane,
+        segments: &[Segment<'_>],
+        len: u64,
+    ) -> Result<NewSums<'e>> {
         if !self.has_sums() {
             return Ok(NewSums::none());
         }
-        self.reckon_sums(lane, segments, len)
+        self.reckon(lane, segments, len)
     }
 
     #[inline(never)]
-    fn reckon_sums<'e>(
+    fn reckon<'e>(
         &'e self,
         lane: &Lane,
         segments: &[Segment<'_>],
@@ -145,10 +166,31 @@ impl Engine {
             }
             let old = if is_replaced { 0 } else { region.sums().sum(n) ^ change.old };
             let (place, sum) = (region.sums().free_place(n), old ^ change.new);
-            unless!(SumNotStored, self.store_sum(page, place, sum));
-            sums.push(NewSum { n, region, place, sum });
+            sums.push(NewSum { page, region, place, sum });
         }
         Ok(NewSums(sums))
+    }
+
+    /// Stores the new sums of an operation that is no logged flip, and invalidates the flip records
+    /// of its pages, which have older sums. A drain has to follow before the operation can be
+    /// durable. The caller holds the locks of all pages.
+    #[inline(always)]
+    pub(in crate::engine) fn store_sums(&self, lane: &Lane, sums: &NewSums<'_>) {
+        for NewSum { page, region, place, sum } in &sums.0 {
+            if region.lanes(page.in_region()) != 0 && !planted!(OlderSumsInRecords) {
+                let target = PageSlices { page: *page, region, slices: Slices::ALL };
+                self.invalidate_records(lane, std::iter::once(target));
+            }
+            unless!(SumNotStored, self.store_sum(*page, *place, *sum));
+        }
+    }
+
+    /// Stores the new sum of a logged flip after its commit. Its record covers the sum.
+    #[inline(always)]
+    pub(in crate::engine) fn store_covered_sums(&self, sums: &NewSums<'_>) {
+        for NewSum { page, place, sum, .. } in &sums.0 {
+            unless!(CoveredSumNotStored, self.store_covered_sum(*page, *place, *sum));
+        }
     }
 
     /// Returns `true` if the target's page was verified in this session. The caller holds its lock.
@@ -157,9 +199,8 @@ impl Engine {
         target.region.sums().verified() >> target.page.in_region() & 1 == 1
     }
 
-    /// Reckons the new sum of a page that `segment` changes, and stores it, as
-    /// [`prepare_sums`](Self::prepare_sums) does. The page was verified, the segment lies in it and
-    /// in the file, and the page's words are allocated.
+    /// Reckons the new sum of a page that `segment` changes. The page was verified, the segment
+    /// lies in it and in the file, and the page's words are allocated.
     ///
     /// # Errors
     /// A failed read of the old bytes: nothing was changed.
@@ -177,8 +218,7 @@ impl Engine {
             _ => region.sums().sum(n) ^ self.sum_of_span(&span)?,
         };
         let (place, sum) = (region.sums().free_place(n), rest ^ sum_at(start, segment.data));
-        unless!(SumNotStored, self.store_sum(page, place, sum));
-        Ok(NewSums(SmallVec::from_buf([NewSum { n, region, place, sum }])))
+        Ok(NewSums(SmallVec::from_buf([NewSum { page, region, place, sum }])))
     }
 
     /// Prefetches what a write to these slices of a page needs for its sum.
@@ -201,8 +241,9 @@ impl Engine {
     /// locks.
     #[inline(always)]
     pub(in crate::engine) fn publish_sums(&self, sums: &NewSums<'_>) {
-        for NewSum { n, region, place, sum } in &sums.0 {
-            unless!(SumNotPublished, region.sums().set(*n, (*place, *sum), !self.keeps_points));
+        for NewSum { page, region, place, sum } in &sums.0 {
+            let (n, present) = (page.in_region(), (*place, *sum));
+            unless!(SumNotPublished, region.sums().set(n, present, !self.keeps_points));
         }
     }
 

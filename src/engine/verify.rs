@@ -174,8 +174,7 @@ impl Engine {
             };
             let known = if also_known { 0 } else { region.sums().verified() };
             let wanted = Slices::range(span.pages.start, span.pages.end).0 & !known;
-            bits(wanted)
-                .try_for_each(|n| self.verify_page(lane, span.region.page(n), region))?;
+            bits(wanted).try_for_each(|n| self.verify_page(lane, span.region.page(n), region))?;
         }
         Ok(())
     }

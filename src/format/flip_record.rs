@@ -11,7 +11,8 @@
 //!   16  slices   one bit a slice of the page: those that moved
 //!   24  sides    one bit a slice: the slot that holds it from then on, 1 = reflection slot
 //!   32  sum      CRC-32C of the slices' bytes, in ascending order (32) | zero (32)
-//!   40  zero
+//!   40  page sum, as it is stored: that of the page from then on. 0 in a file without sums
+//!   48  zero
 //! ```
 //!
 //! The checksum covers the line without itself and the kind. So a record that was invalidated by
@@ -36,10 +37,10 @@ const KIND: u32 = 16;
 const KIND_MASK: u64 = 0xFF << KIND;
 const SEQUENCE: u32 = 24;
 const TAG_MASK: u64 = 0xFFFF;
-/// Where the contents end. The rest is zero.
-const END: usize = 36;
+/// Where the contents end. The rest is zero, and so is the upper half of the word of `sum`.
+const END: usize = 48;
 /// Bytes that the checksum covers: whole words.
-const SAID: usize = 40;
+const SAID: usize = 48;
 
 /// The seed that tells the records of a lane's ring apart from those of other lanes, sessions and
 /// pairs. The places of a ring are told apart by the records' numbers.
@@ -90,6 +91,8 @@ pub struct FlipRecord {
     pub sides: u64,
     /// The checksum of their bytes, see [`sum_of`].
     pub sum: u32,
+    /// The stored sum of the page after the flip. 0 in a file without page sums.
+    pub page_sum: u64,
 }
 
 /// The result of decoding a flip record's place.
@@ -139,9 +142,9 @@ impl FlipRecord {
         debug_assert!(self.slices != 0 && self.sides & !self.slices == 0);
         let number = number(seed, self.sequence);
         let (page, sum) = (self.page.0 << 32, u64::from(self.sum));
-        let checksum = seed.sum([number, page, self.slices, self.sides, sum]);
+        let checksum = seed.sum([number, page, self.slices, self.sides, sum, self.page_sum]);
         let page = page | u64::from(checksum);
-        [number | COVERS, page, self.slices, self.sides, sum, 0, 0, 0]
+        [number | COVERS, page, self.slices, self.sides, sum, self.page_sum, 0, 0]
     }
 
     /// Returns the line's bytes.
@@ -167,6 +170,7 @@ impl FlipRecord {
         let page = PageIndex(word(8) >> 32);
         let (slices, sides) = (word(16), word(24));
         let is_whole = word(8) as u32 == checksum(seed, bytes)
+            && word(32) >> 32 == 0
             && bytes[END..] == [0; FLIP_RECORD - END]
             || planted!(FlipRecordSumNotChecked);
         let says_something = slices != 0 && sides & !slices == 0 && page.0 < MAX_LEN / PAGE as u64;
@@ -185,6 +189,7 @@ impl FlipRecord {
                 slices,
                 sides,
                 sum: word(32) as u32,
+                page_sum: word(40),
             }),
             INVALIDATED if planted!(InvalidatedIsTorn) => DecodedFlip::Torn,
             INVALIDATED => DecodedFlip::Invalidated(sequence, page),
@@ -223,6 +228,7 @@ mod tests {
             slices: 0b1110,
             sides: 0b0110,
             sum: 0x1234_5678,
+            page_sum: 0x0123_4567_89AB_CDEF,
         }
     }
 

@@ -8,6 +8,10 @@ macro_rules! with_those_of_sums {
             $($others)*
             "pair/sums.rs" {
                 SumOverDurable "sum-over-durable": "a new sum goes over that of the last durable point",
+                CoveredSumNotFlushed "covered-sum-not-flushed": "the sums that flip records cover are not flushed with their words",
+            }
+            "pair/log/records.rs" {
+                RecordsConflictBySlice "records-conflict-by-slice": "a logged flip although a record of another lane has an older sum of the page",
             }
             "pair/space.rs" {
                 SumsNotAllocated "sums-not-allocated": "the places of sums are stored to without being allocated",
@@ -25,12 +29,12 @@ macro_rules! with_those_of_sums {
                 CutNotNoted "cut-not-noted": "a page that a shrink cuts is not in the next durable point",
                 CutSumStays "cut-sum-stays": "a page that a shrink cuts keeps its sum",
                 SumNotStored "sum-not-stored": "a new sum is not stored",
+                SumNotInRecord "sum-not-in-record": "a flip record does not hold the page's sum",
+                CoveredSumNotStored "covered-sum-not-stored": "the sum of a flip record is not stored after the commit",
+                OlderSumsInRecords "older-sums-in-records": "flip records with older sums of a page stay active",
                 SumNotPublished "sum-not-published": "a new sum does not count after the commit",
                 DurableSumNotPublished "durable-sum-not-published": "the sum of a durable point does not count",
                 OldSumsLeft "old-sums-left": "a close leaves sums of older states",
-            }
-            "engine/write/page.rs" {
-                LoggedFlipStoresSum "logged-flip-stores-sum": "a logged flip stores its sum by its only drain",
             }
             "engine/commit/redo.rs" {
                 RedoNoDrainAfterSums "redo-no-drain-after-sums": "no drain between the new sums and the redo record",
@@ -43,6 +47,9 @@ macro_rules! with_those_of_sums {
             }
             "engine/durable/point.rs" {
                 RecordWithoutSums "record-without-sums": "a record of the journal has no sums",
+            }
+            "recovery/apply_log.rs" {
+                RecordSumNotRestored "record-sum-not-restored": "recovery does not store the sum of a flip record",
             }
             "recovery/replay_journal.rs" {
                 ReplayedSumsMissing "replayed-sums-missing": "a replay stores no sums",

@@ -16,12 +16,12 @@ use crate::error::{Error, Result};
 use crate::format::layout::{self, PAGE_SUMS_LEN, SUM_PLACES};
 use crate::format::le_word;
 use crate::mmap::MappedFile;
-use crate::mutant::planted;
+use crate::mutant::{planted, unless};
 use crate::page_sum;
 use crate::pair::Pair;
 use crate::platform::Copying;
 use crate::primitive::{AtomicU8, AtomicU64, Ordering};
-use crate::units::{PAGES_PER_REGION, PageIndex, WORD};
+use crate::units::{PAGES_PER_REGION, PageIndex, SLICE, WORD};
 
 /// The sum of one page.
 #[derive(Debug)]
@@ -150,9 +150,30 @@ impl Pair {
     /// Stores the sum of a page to one of its places, through the cache, and flushes it. The next
     /// drain makes it durable. The caller holds the page's lock, and the places are allocated.
     pub(crate) fn store_sum(&self, page: PageIndex, place: u8, sum: u64) {
-        let at = layout::page_sums(page) + u64::from(place) * WORD as u64;
-        self.reflection.store_word_through(at, page_sum::stored(page, sum));
+        self.reflection.store_word_through(place_at(page, place), page_sum::stored(page, sum));
     }
+
+    /// Stores the sum of a page to one of its places, through the cache. A flip record covers it.
+    /// The caller holds the page's lock, and the places are allocated.
+    #[inline]
+    pub(crate) fn store_covered_sum(&self, page: PageIndex, place: u8, sum: u64) {
+        self.reflection.store_word(place_at(page, place), page_sum::stored(page, sum));
+    }
+
+    /// Flushes the places of a page, without waiting.
+    #[inline]
+    pub(crate) fn flush_sums(&self, page: PageIndex) {
+        let (first, last) = (place_at(page, 0), place_at(page, SUM_PLACES as u8 - 1));
+        unless!(CoveredSumNotFlushed, self.reflection.flush_word(first));
+        // They lie in one line or in two.
+        if first / SLICE as u64 != last / SLICE as u64 {
+            unless!(CoveredSumNotFlushed, self.reflection.flush_word(last));
+        }
+    }
+}
+
+fn place_at(page: PageIndex, place: u8) -> u64 {
+    layout::page_sums(page) + u64::from(place) * WORD as u64
 }
 
 /// Stores a stored sum to all places of a page, which are allocated. The next drain makes them

@@ -9,7 +9,7 @@ use crate::engine::resize::truncate::read_word;
 use crate::error::{Error, Result};
 use crate::format::entry::{OldBits, RedoPage, WordId};
 use crate::format::flip_record::{FlipRecord, sum_of};
-use crate::format::layout;
+use crate::format::layout::{self, SUM_PLACES};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::space::{allocation_error, storage_error};
@@ -18,15 +18,16 @@ use crate::units::{PAGE, PageIndex, SLICE};
 use std::cell::Cell;
 
 /// Applies the decisions about all lanes. `len` is the logical length, also if a redo record holds
-/// it, and `apply` ignores what lies past it. The caller drains the stores. Words that `apply`
-/// writes by system calls are durable when it returns.
+/// it, and `apply` ignores what lies past it. If the file `has_sums`, flip records have those of
+/// their pages. The caller drains the stores. Words that `apply` writes by system calls are durable
+/// when it returns.
 pub(crate) fn apply(
     home: &MappedFile,
     reflection: &MappedFile,
-    len: u64,
+    (len, has_sums): (u64, bool),
     actions: &[Actions],
 ) -> Result<()> {
-    let files = Files { home, reflection, len, region_words: Cell::new(None) };
+    let files = Files { home, reflection, len, has_sums, region_words: Cell::new(None) };
     if actions.iter().any(|lane| lane.len.is_some()) {
         // The superblock that voids the record comes later, so the order to the pages is free.
         unless!(RecoverLengthNotStored, reflection.store_word_through(layout::LENGTH_WORD, len));
@@ -53,6 +54,7 @@ struct Files<'a> {
     home: &'a MappedFile,
     reflection: &'a MappedFile,
     len: u64,
+    has_sums: bool,
     /// A superchunk, and where the first data of its region words are.
     region_words: Cell<Option<(usize, u64)>>,
 }
@@ -132,7 +134,21 @@ impl Files<'_> {
         self.reflection
             .write_file(&now, at)
             .map_err(|e| storage_error("write a word", self.reflection, at, 8, e))?;
+        unless!(RecordSumNotRestored, self.restore_sum(record)?);
         Ok(true)
+    }
+
+    /// Writes the sum that the record names to all places of the page. A crash may leave only some
+    /// bytes, and a second recovery writes them again.
+    fn restore_sum(&self, record: &FlipRecord) -> Result<()> {
+        if !self.has_sums {
+            return Ok(());
+        }
+        let places = [record.page_sum; SUM_PLACES].map(u64::to_le_bytes);
+        let (bytes, at) = (places.as_flattened(), layout::page_sums(record.page));
+        self.reflection.write_file(bytes, at).map_err(|e| {
+            storage_error("write page sums", self.reflection, at, bytes.len() as u64, e)
+        })
     }
 
     fn sync_words(&self) -> Result<()> {

@@ -317,7 +317,7 @@ mod tests {
 
     fn record(sequence: u64, page: u64) -> FlipRecord {
         let sequence = Sequence::from_bits(sequence);
-        FlipRecord { sequence, page: PageIndex(page), slices: 1, sides: 0, sum: 0 }
+        FlipRecord { sequence, page: PageIndex(page), slices: 1, sides: 0, sum: 0, page_sum: 0 }
     }
 
     /// Checks all combinations of what three places of a ring can hold about two pages, also where

@@ -488,7 +488,9 @@ impl<'a> Mapped<'a> {
             let [undo, flips, redo] = [take_back.len(), logged_flips.len(), redo.len()];
             event!(INFO, file = %self.home.path().display(), undo, flips, redo, "recovers a lane");
         }
-        apply_log::apply(&self.home, &self.reflection, self.carried.verdict.lengths.len, &actions)?;
+        let len = self.carried.verdict.lengths.len;
+        let has_sums = self.carried.superblock.has_sums;
+        apply_log::apply(&self.home, &self.reflection, (len, has_sums), &actions)?;
         // Orders everything that was recovered before the superblock that voids the records.
         unless!(RecoverNotDrained, self.platform.drain());
         Ok(())

@@ -5,7 +5,8 @@
 //! tear three things: the data, the record, and the words of earlier operations. All three go out
 //! before one drain. The word itself follows through the cache, and the record covers it until it
 //! is durable. The words of eight records are flushed together, with the drain of the last. So a
-//! small write costs little more than a copy and a drain.
+//! small write costs little more than a copy and a drain. The sum of the page goes the way of the
+//! word, if the file has page sums: the record holds it, and covers its place.
 //!
 //! The protocol is this crate's own. Related work: checksummed log entries (RMMIO, section III),
 //! and MGSP's entries of one cache line (III-C1). `log::records` says which records conflict with a
@@ -18,6 +19,7 @@ use crate::bitmap::{Slices, Validity};
 use crate::engine::Engine;
 use crate::engine::commit::publish;
 use crate::engine::plan::{Segment, WordUpdate, is_whole_slices};
+use crate::engine::sums::NewSums;
 use crate::error::Result;
 use crate::format::flip_record::{FlipRecord, RingSeed};
 use crate::format::layout::{self, FLIP_RECORD};
@@ -71,21 +73,23 @@ impl Engine {
     }
 
     /// Returns the lane's next record, for a flip of the target's slices from the slots that
-    /// `valid` names. `bytes` holds the slices one after the other.
+    /// `valid` names. `bytes` holds the slices one after the other. `page_sum` is the stored sum of
+    /// the page after the flip, or 0 if the file has no sums.
     #[inline(always)]
     pub(in crate::engine) fn draft(
         &self,
         lane: &InUse<'_>,
         target: &PageSlices<'_>,
         valid: Validity,
-        bytes: &[u8],
+        (bytes, page_sum): (&[u8], u64),
     ) -> DraftRecord {
         // For a few bytes the checksum is computed here, while the lock waits for the previous
         // operation's drain.
         let is_later = bytes.len() > SUMMED_BEFORE
             && self.platform.sums_on_the_way()
             && target.slices.are_one_run();
-        let line = (!is_later).then(|| self.entry(lane, target, valid, |seed| seed.sum_of(bytes)));
+        let line = (!is_later)
+            .then(|| self.entry(lane, target, (valid, page_sum), |seed| seed.sum_of(bytes)));
         DraftRecord { valid, line }
     }
 
@@ -95,13 +99,14 @@ impl Engine {
         &self,
         lane: &InUse<'_>,
         target: &PageSlices<'_>,
-        valid: Validity,
+        (valid, page_sum): (Validity, u64),
         sum: impl FnOnce(RingSeed) -> u32,
     ) -> [u64; FLIP_RECORD / 8] {
         let seed = self.ring_seeds[usize::from(lane.index().0)];
         let slices = target.slices.0;
         let (sides, sum) = (valid.free().0 & slices, sum(seed));
-        FlipRecord { sequence: lane.upcoming(), page: target.page, slices, sides, sum }.words(seed)
+        let (sequence, page) = (lane.upcoming(), target.page);
+        FlipRecord { sequence, page, slices, sides, sum, page_sum }.words(seed)
     }
 
     /// Commits the target's slices by a logged flip. `bytes` holds the slices one after the other.
@@ -114,7 +119,7 @@ impl Engine {
         target: &PageSlices<'_>,
         change: &WordUpdate,
         held: LockGuard<'_>,
-        bytes: &[u8],
+        (bytes, sums): (&[u8], &NewSums<'_>),
         draft: &DraftRecord,
     ) {
         let slices = target.slices;
@@ -128,7 +133,8 @@ impl Engine {
                 let offset = target.start();
                 let sum = self.copy_lines_summed(lane, offset, draft.valid.free(), bytes);
                 let sum = if planted!(FlipRecordSumOfNothing) { 0 } else { sum };
-                self.entry(lane, target, draft.valid, |_| sum)
+                let page_sum = sums.in_record(target.page);
+                self.entry(lane, target, (draft.valid, page_sum), |_| sum)
             }
         };
         let sequence = lane.next_flip_record();
@@ -163,7 +169,9 @@ impl Engine {
         );
         unless!(LoggedFlipNotClosed, held.close());
         unless!(CoveredWordNotStored, self.store_logged_word(target, change));
+        self.store_covered_sums(sums);
         unless!(LoggedFlipNotPublished, publish(target.region, change));
+        self.publish_sums(sums);
         drop(held);
         lane.stats.bump(Counter::LoggedFlips, 1);
     }
@@ -212,7 +220,7 @@ impl Engine {
         target: &PageSlices<'_>,
         change: &WordUpdate,
         held: LockGuard<'_>,
-        segments: &[Segment<'_>],
+        (segments, sums): (&[Segment<'_>], &NewSums<'_>),
     ) -> Result<()> {
         let mut room = [0; SLICES * SLICE];
         let whole = match segments {
@@ -220,8 +228,8 @@ impl Engine {
             _ => self.complete(target, segments, &mut room)?,
         };
         let valid = target.region.validity(target.page.in_region());
-        let draft = self.draft(lane, target, valid, whole);
-        self.commit_logged_flip(lane, target, change, held, whole, &draft);
+        let draft = self.draft(lane, target, valid, (whole, sums.in_record(target.page)));
+        self.commit_logged_flip(lane, target, change, held, (whole, sums), &draft);
         Ok(())
     }
 }

@@ -159,7 +159,7 @@ impl Engine {
         if has_cleared && !planted!(RedoNoDrainAfterClear)
             || has_flips && !planted!(RedoNoDrainAfterCopies)
             || has_kept && !planted!(RedoNoDrainAfterKeeps)
-            || sums.is_stored() && !planted!(RedoNoDrainAfterSums)
+            || sums.are_some() && !planted!(RedoNoDrainAfterSums)
         {
             // Orders the copies and the invalidated headers before the record. The record's
             // checksum does not cover the copies. And recovery may store the record's bytes over a

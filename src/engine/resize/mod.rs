@@ -141,7 +141,7 @@ impl Engine {
         held: &[LockGuard<'_>],
     ) -> Result<()> {
         let sums = self.prepare_sums(lane, &[], new)?;
-        if sums.is_stored() && !planted!(ShrinkSumNotDrained) {
+        if sums.are_some() && !planted!(ShrinkSumNotDrained) {
             // Orders the sum of the shorter page before the length.
             self.drain(lane);
         }

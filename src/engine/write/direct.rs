@@ -191,6 +191,7 @@ impl Engine {
         };
         let sums = if is_within { sums() } else { None };
         let is_stored = sums.is_some_and(|sums| {
+            self.store_sums(&lane, &sums);
             let is_stored = is_kept() && self.store_direct(&lane, region, &segment, || ());
             if is_stored {
                 self.publish_sums(&sums);

@@ -102,14 +102,10 @@ impl Engine {
         self.write_slow(data, offset)
     }
 
-    /// Writes as `write_in_page` does, where the file has had snapshots or has page sums, or a write
-    /// has more to do.
+    /// Writes as `write_in_page` does, where the file has had snapshots or has page sums, or a
+    /// write has more to do.
     #[inline(never)]
-    fn write_with_more<const WHOLE_LINES: bool>(
-        &self,
-        data: &[u8],
-        offset: u64,
-    ) -> Result<()> {
+    fn write_with_more<const WHOLE_LINES: bool>(&self, data: &[u8], offset: u64) -> Result<()> {
         if self.mode.is_fast && self.try_in_page::<WHOLE_LINES, true>(data, offset) {
             return Ok(());
         }

@@ -66,10 +66,7 @@ impl Engine {
         let place = page.in_region();
         let state = &region.pages[place];
         let is_summed = GATED && self.has_sums();
-        // The only drain of a logged flip commits it, and the sum has to be durable before.
-        let is_logged = self.mode.has_drains
-            && (WHOLE_LINES || data.len() <= COMPLETED_AT_MOST)
-            && (!is_summed || planted!(LoggedFlipStoresSum));
+        let is_logged = self.mode.has_drains && (WHOLE_LINES || data.len() <= COMPLETED_AT_MOST);
         if is_logged && (!lane.is_private() || !lane.is_allocated()) {
             return false;
         }
@@ -80,15 +77,15 @@ impl Engine {
         }
         let inside = if GATED { self.enter_cut(&lane) } else { None };
         // Taking the lock waits for the drain of the previous operation. The draft is computed
-        // during that wait, and validated under the lock.
-        let draft = (WHOLE_LINES && is_logged)
-            .then(|| self.draft(&lane, &target, region.validity(place), data));
+        // during that wait, and validated under the lock. A record with a sum needs the old bytes.
+        let draft = (WHOLE_LINES && is_logged && !is_summed)
+            .then(|| self.draft(&lane, &target, region.validity(place), (data, 0)));
         let held = lock_page(&region.lock, &state.lock);
         self.clear_stamp(page.region(), region, 1 << place);
         let is_still_right = |draft: &DraftRecord| {
             draft.valid == region.validity(place) || planted!(DraftNotValidated)
         };
-        // As with the sum, the keeps have to be durable before.
+        // The only drain of a logged flip commits it, and the keeps have to be durable before.
         let owed = if GATED { self.owed_of(&target) } else { Slices::NONE };
         let is_logged = is_logged && (owed.is_empty() || planted!(LoggedFlipKeeps));
         let own = if is_logged { lane.bit() } else { 0 };
@@ -108,7 +105,12 @@ impl Engine {
             false => Ok(NewSums::none()),
         };
         let Ok(sums) = sums else { return false };
-        let commit = if is_logged { Commit::Logged(draft.as_ref()) } else { Commit::Unlogged };
+        let commit = if is_logged {
+            Commit::Logged(draft.as_ref())
+        } else {
+            self.store_sums(&lane, &sums);
+            Commit::Unlogged
+        };
         let segments = std::slice::from_ref(&segment);
         let parts = (segments, &sums);
         if self.flip_in_page::<WHOLE_LINES>(&lane, &target, held, parts, &commit).is_err() {
@@ -153,8 +155,7 @@ impl Engine {
             true => self.keep(lane, iter::once((page, slices))),
             false => Ok(false),
         };
-        // The first stores. Every way below drains before the word that commits.
-        let sums = self.prepare_sums(lane, segments, self.len())?;
+        let sums = self.reckon_sums(lane, segments, self.len())?;
         if let [segment] = segments
             && self.direct.takes(segment.offset, segment.data.len())
         {
@@ -162,6 +163,7 @@ impl Engine {
                 // Orders the kept bytes before the store that goes over them.
                 self.drain(lane);
             }
+            self.store_sums(lane, &sums);
             if self.store_direct(lane, region, segment, || unless!(StoreNotClosed, held.close())) {
                 self.publish_sums(&sums);
                 return Ok(());
@@ -172,8 +174,7 @@ impl Engine {
         self.note_changed(page);
         // The only drain of a logged flip commits it, and the keeps have to be durable before.
         let has_kept = keep()? && !planted!(LoggedFlipKeeps);
-        let is_alone = !has_kept && !sums.is_stored() || planted!(LoggedFlipStoresSum);
-        let can_log = is_alone && self.can_log_flip(lane, segments, slices);
+        let can_log = !has_kept && self.can_log_flip(lane, segments, slices);
         let commit = if can_log && !self.is_named(&target, lane.bit()) {
             unless!(LoggedFlipLaneNotAllocated, self.ensure_lane(lane, lane.index())?);
             Commit::Logged(None)
@@ -181,6 +182,8 @@ impl Engine {
             if region.lanes(place) != 0 && !planted!(FlipNoClear) {
                 self.invalidate_records(lane, std::iter::once(target));
             }
+            // The first drain of the flip orders the sum before the word.
+            self.store_sums(lane, &sums);
             Commit::Unlogged
         };
         self.flip_in_page::<false>(lane, &target, held, (segments, &sums), &commit)
@@ -214,11 +217,11 @@ impl Engine {
         };
         match (commit, segments) {
             (Commit::Logged(Some(draft)), [segment]) => {
-                self.commit_logged_flip(lane, target, &change, held, segment.data, draft);
+                self.commit_logged_flip(lane, target, &change, held, (segment.data, sums), draft);
                 return Ok(());
             }
             (Commit::Logged(_), _) => {
-                return self.commit_segments_logged(lane, target, &change, held, segments);
+                return self.commit_segments_logged(lane, target, &change, held, (segments, sums));
             }
             (Commit::Unlogged, _) => {}
         }

@@ -20,7 +20,9 @@
 //!   verifies only the newest record's slots of each lane, since all older records were
 //!   acknowledged. The newest record names slots that are valid, and no writer copies to those.
 //! - A writer that finds its slices named by a record of another lane does not use a logged flip.
-//!   It flips with two drains instead, since the records of two lanes have no order.
+//!   It flips with two drains instead, since the records of two lanes have no order. In a file with
+//!   page sums it does so for any record of the page: a record has the sum of the whole page.
+//! - In a file with page sums a record covers the page's sum, as it covers the word.
 //!
 //! All of this happens under the lock of the page that the records name.
 //!
@@ -92,7 +94,9 @@ impl Pair {
     #[cold]
     fn scan_records(&self, target: &PageSlices<'_>, own: u64) -> bool {
         let active = self.active_records(target.page, target.region);
-        active.iter().any(|entry| own >> entry.lane.0 & 1 == 0 && target.is_named_by(entry))
+        let by_page = self.has_sums() && !planted!(RecordsConflictBySlice);
+        let conflicts = |entry: &ActiveRecord| by_page || target.is_named_by(entry);
+        active.iter().any(|entry| own >> entry.lane.0 & 1 == 0 && conflicts(entry))
     }
 
     /// Invalidates every active flip record that names one of the slices about to be moved. Returns
@@ -159,10 +163,13 @@ impl Pair {
         self.lanes[entry.lane].forget(entry.sequence, page);
     }
 
-    /// Flushes the slice word of `page`, without waiting.
+    /// Flushes the slice word of `page`, and its sums if it has some, without waiting.
     #[inline]
     pub(crate) fn flush_word(&self, page: PageIndex) {
         self.reflection.flush_word(layout::slice_word(page));
+        if self.has_sums() {
+            self.flush_sums(page);
+        }
     }
 
     /// Flushes the words that the lane's flip records before `end` cover, without waiting. After
@@ -178,6 +185,8 @@ impl Pair {
             let line = layout::slice_word(page) / SLICE as u64;
             if last.replace(line) != Some(line) {
                 self.flush_word(page);
+            } else if self.has_sums() {
+                self.flush_sums(page);
             }
         }
     }

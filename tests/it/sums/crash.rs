@@ -1,10 +1,10 @@
-//! Tests that a loss of power leaves each page its sum, where the tests of `again` cannot tell.
+//! Tests that a crash leaves each page its sum, where random tests on files with sums cannot tell.
 //!
 //! Like [`crate::durable`], with files that have sums. A copy of the files holds all that the
 //! kernel would have written back, or not.
 
 use super::{LEN, PAGE, options};
-use crate::common::{Rng, Scratch, assert_same, media, read_all};
+use crate::common::{Rng, Scratch, assert_same, crash, dax, media, read_all, role, run_child};
 use crate::durable::{ground, restarted};
 use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::{FileId, PageIndex, layout};
@@ -92,5 +92,47 @@ fn the_first_sums_are_durable_before_a_superblock_tells_of_them() {
             |what: &What| matches!(what, What::Sync { file: FileId::Reflection, all: true });
         assert!(between.iter().any(is_sync), "{}: {between:?}", ground.medium);
         drop(file);
+    }
+}
+
+const CHILD: &str = concat!(module_path!(), "::plays_the_child_if_it_is_one");
+
+#[test]
+fn plays_the_child_if_it_is_one() {
+    let Some((what, path)) = role() else { return };
+    let Some(ground) = dax() else { return };
+    let file = options(&ground).len(LEN).open(path).expect("open");
+    let write = |slice: u64, page: u64| {
+        file.write_at(&[slice as u8 + 1; 64], page * PAGE + slice * 64).expect("write");
+    };
+    match &*what {
+        "other slices by a transaction" => {
+            write(0, 3);
+            // Slices of the page that no record names, and some of the next page.
+            file.write_at(&[7; 128], 4 * PAGE - 64).expect("write");
+        }
+        "other slices by another thread" => {
+            // In both orders: recovery takes the records of one thread before those of the other.
+            write(0, 3);
+            std::thread::scope(|scope| {
+                scope.spawn(|| [3, 4].map(|page| write(5, page)));
+            });
+            write(0, 4);
+        }
+        other => panic!("{other}"),
+    }
+    crash();
+}
+
+/// A flip record has the sum of its whole page. Once another operation has changed other slices of
+/// the page, recovery must not store that sum.
+#[test]
+fn recovery_brings_back_no_older_sum_of_a_page() {
+    let Some(ground) = dax() else { return };
+    for what in ["other slices by a transaction", "other slices by another thread"] {
+        let scratch = ground.scratch();
+        run_child(CHILD, what, scratch.file("state.dat"));
+        let file = options(&ground).open(scratch.file("state.dat")).expect("open");
+        assert_eq!(file.verify(0..LEN).expect("verify").damaged, [], "{what}");
     }
 }

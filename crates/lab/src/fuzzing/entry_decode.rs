@@ -85,7 +85,7 @@ fn flip_record_bytes(input: &mut Input<'_>, repair: bool) {
 
 /// Converts a flip record to the form of the second reading.
 fn as_read(entry: &FlipRecord) -> reading::RingRecord {
-    let FlipRecord { sequence, page, slices, sides, sum } = *entry;
+    let FlipRecord { sequence, page, slices, sides, sum, page_sum } = *entry;
     reading::RingRecord {
         number: sequence.bits(),
         page: page.0,
@@ -93,6 +93,7 @@ fn as_read(entry: &FlipRecord) -> reading::RingRecord {
         slices,
         sides,
         sum,
+        page_sum,
     }
 }
 
@@ -223,7 +224,8 @@ fn flip_record(input: &mut Input<'_>) {
     let slices = input.number(8).max(1);
     let (sides, sum) = (slices & input.number(8), input.number(4) as u32);
     let (of_lane, place) = (seed().ring(LaneIndex(LANE as u16)), sequence.place());
-    let entry = FlipRecord { sequence, page, slices, sides, sum };
+    let page_sum = input.number(8);
+    let entry = FlipRecord { sequence, page, slices, sides, sum, page_sum };
     let bytes = entry.encode(of_lane);
     assert_eq!(FlipRecord::decode(of_lane, place, &bytes), DecodedFlip::Valid(entry));
     assert_eq!(

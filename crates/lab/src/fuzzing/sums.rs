@@ -12,7 +12,7 @@ const P: u64 = PAGE as u64;
 pub const SUPERBLOCK_LEN: usize = 512;
 const SUM_AT: usize = 508;
 /// Bytes of a flip record that its checksum covers, except for the checksum itself and the kind.
-pub const FLIP_RECORD_SAYS: usize = 40;
+pub const FLIP_RECORD_SAYS: usize = 48;
 /// Kind of a valid flip record.
 pub const KIND_COVERS: u64 = 1;
 /// Kind of an invalidated flip record.

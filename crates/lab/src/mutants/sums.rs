@@ -30,7 +30,12 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         RecordWithoutSums | ReplayedSumsMissing => test("sums", "crash::a_record_brings"),
         FirstSumsNotSynced => test("sums", "crash::the_first_sums_are_durable"),
         SumsNotAllocated => Killer::Test("allocation", "nothing_is_stored_to_a_hole", ON_READ),
-        LoggedFlipStoresSum => Killer::Test("power", "small_writes_survive", ON_READ),
+        SumNotInRecord | RecordSumNotRestored | CoveredSumNotStored | CoveredSumNotFlushed => {
+            Killer::Test("power", "small_writes_survive", ON_READ)
+        }
+        OlderSumsInRecords | RecordsConflictBySlice => {
+            test("sums", "crash::recovery_brings_back_no_older_sum")
+        }
         RedoNoDrainAfterSums | ShrinkSumNotDrained => {
             Killer::Test("power", "writes_under_a_view", ON_READ)
         }

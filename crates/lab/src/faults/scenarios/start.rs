@@ -387,7 +387,8 @@ fn leave_entries(pair: &mut Pair, model: &mut [u8], medium: Medium) {
     if medium != Medium::PageCache {
         let (page, slice, data) = (PageIndex(3), 2, bytes(11, 64));
         let sides = !validity(reflection, page) & 1 << slice;
-        let entry = FlipRecord { sequence, page, slices: 1 << slice, sides, sum: sum_of(&data) };
+        let sum = sum_of(&data);
+        let entry = FlipRecord { sequence, page, slices: 1 << slice, sides, sum, page_sum: 0 };
         let at = layout::flip_record(lanes[0], sequence.place());
         reflection.put(at, &entry.encode(seed.ring(lanes[0])));
         let at = slot(page, slice);

@@ -242,6 +242,7 @@ pub(super) struct RingRecord {
     pub slices: u64,
     pub sides: u64,
     pub sum: u32,
+    pub page_sum: u64,
 }
 
 struct Lane {
@@ -357,7 +358,7 @@ pub(super) fn flip_record(
     let is_right = [sums::KIND_COVERS, sums::KIND_INVALIDATED].contains(&kind)
         && header & 0xFFFF == u64::from(sums::tag(session))
         && small(bytes, 8) == sums::of_flip_record(seed, bytes)
-        && bytes[36..].iter().all(|byte| *byte == 0)
+        && bytes[36..40].iter().chain(&bytes[48..]).all(|byte| *byte == 0)
         && number % layout::RING as u64 == place as u64
         && page < layout::MAX_LEN / P
         && slices != 0
@@ -370,6 +371,7 @@ pub(super) fn flip_record(
         slices,
         sides,
         sum: small(bytes, 32),
+        page_sum: word(bytes, 40),
     })
 }
 
