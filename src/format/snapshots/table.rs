@@ -170,7 +170,7 @@ impl Table {
         for (at, word) in (PAIR.end..).step_by(8).zip(words) {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
-        bytes.extend(self.entries.iter().flat_map(Entry::encode));
+        self.entries.iter().for_each(|entry| bytes.extend_from_slice(&entry.encode()));
         let sum = sum_of(&bytes);
         bytes[SUM].copy_from_slice(&sum.to_le_bytes());
         bytes
