@@ -7,7 +7,7 @@
 //!
 //! May import `io`, `pair`, and what lies below them.
 
-use crate::bitmap::{Slices, bits, span};
+use crate::bitmap::{Slices, Validity, bits, span};
 use crate::config::integrity::{Damage, Integrity};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -42,14 +42,14 @@ impl Engine {
         region: &RegionState,
         len: u64,
     ) -> Result<u64> {
-        self.load_page(page, region, len).map(|bytes| page_sum::of_page(&bytes))
+        let valid = region.validity(page.in_region());
+        self.load_page(page, valid, len).map(|bytes| page_sum::of_page(&bytes))
     }
 
-    /// Returns what the page holds, up to byte `len` of the file, and zeroes past it.
-    fn load_page(&self, page: PageIndex, region: &RegionState, len: u64) -> Result<[u8; PAGE]> {
+    /// Returns what these slots of the page hold, up to byte `len` of the file, and zeroes past it.
+    fn load_page(&self, page: PageIndex, slots: Validity, len: u64) -> Result<[u8; PAGE]> {
         let mut bytes = [0; PAGE];
-        let valid = region.validity(page.in_region());
-        self.load_slices(page, valid, Slices::ALL, &mut bytes)?;
+        self.load_slices(page, slots, Slices::ALL, &mut bytes)?;
         let readable = len.saturating_sub(page.start()).min(PAGE as u64) as usize;
         bytes[readable..].fill(0);
         Ok(bytes)
@@ -77,6 +77,33 @@ impl Engine {
         region.sums().set(n, (place, sum), true);
         lane.stats.bump(Counter::PagesVerified, 1);
         Ok(())
+    }
+
+    /// Verifies a page before a snapshot is read from its settled slots. Returns the bytes in these
+    /// slots where each read verifies, so that a reader gets the bytes that were summed. The caller
+    /// holds the page's lock.
+    pub(in crate::engine) fn verify_settled(
+        &self,
+        lane: &Lane,
+        page: PageIndex,
+        region: &RegionState,
+    ) -> Result<Option<[u8; PAGE]>> {
+        self.verify_under_lock(lane, page, region)?;
+        if self.integrity != Integrity::OnRead || planted!(SettledUnverified) {
+            return Ok(None);
+        }
+        let n = page.in_region();
+        let settled = region.durable(n);
+        let bytes = self.load_page(page, settled, self.len())?;
+        let sum = page_sum::of_page(&bytes);
+        let is_whole = if settled == region.validity(n) {
+            sum == region.sums().sum(n)
+        } else {
+            // The sum of the last point is in its place on the medium only.
+            let (stored, place) = (self.read_sums(page, 1)?, region.sums().durable_place(n));
+            stored.first().is_some_and(|stored| stored.has(place, page, sum))
+        };
+        if is_whole { Ok(Some(bytes)) } else { Err(self.damaged(lane, page)) }
     }
 
     /// Verifies a page that was verified before, beside its writers. Returns `false` if they
@@ -228,7 +255,8 @@ impl Engine {
             let sum = match <&[u8; PAGE]>::try_from(&*piece) {
                 Ok(bytes) => page_sum::of_page(bytes),
                 Err(_) => {
-                    let bytes = self.load_page(span.page, region, self.len())?;
+                    let valid = region.validity(n);
+                    let bytes = self.load_page(span.page, valid, self.len())?;
                     // The bytes that are summed are those that the reader gets.
                     piece.copy_from_slice(&bytes[span.start..span.end]);
                     page_sum::of_page(&bytes)

@@ -23,6 +23,7 @@ macro_rules! with_those_of_sums {
             "engine/verify.rs" {
                 DamageTakenForWhole "damage-taken-for-whole": "a page passes whatever its sum",
                 NotVerifiedBeforeWrite "not-verified-before-write": "a write into a damaged page reckons a new sum",
+                SettledUnverified "settled-unverified": "a snapshot reads slots of pages that were verified once",
                 ReadVerifiesOnce "read-verifies-once": "reads verify a page only once",
             }
             "engine/sums.rs" {

@@ -91,6 +91,12 @@ impl RegionSums {
         self.verified.fetch_or(1 << n, Ordering::Release);
     }
 
+    /// Returns the place of the sum of page `n` at the last durable point. The caller holds the
+    /// page's lock.
+    pub fn durable_place(&self, n: usize) -> u8 {
+        self.pages[n].durable.load(Ordering::Relaxed)
+    }
+
     /// Returns `true` if the sum of page `n` has moved since the last durable point.
     pub fn has_moved(&self, n: usize) -> bool {
         let page = &self.pages[n];
@@ -114,6 +120,11 @@ impl StoredSums {
     pub fn place_of(&self, page: PageIndex, sum: u64) -> Option<u8> {
         let stored = page_sum::stored(page, sum);
         self.0.iter().position(|place| *place == stored).map(|place| place as u8)
+    }
+
+    /// Returns `true` if this place holds this sum of the page.
+    pub fn has(&self, place: u8, page: PageIndex, sum: u64) -> bool {
+        self.0.get(usize::from(place)) == Some(&page_sum::stored(page, sum))
     }
 
     /// Returns what one of the places holds.

@@ -99,7 +99,12 @@ impl Engine {
             rest.runs().for_each(|run| bytes[run.start * SLICE..run.end * SLICE].fill(0));
             return Ok(());
         };
-        self.verify_under_lock(lane, page, region)?;
+        if let Some(whole) = self.verify_settled(lane, page, region)? {
+            rest.runs().map(|run| run.start * SLICE..run.end * SLICE).for_each(|run| {
+                bytes[run.clone()].copy_from_slice(&whole[run]);
+            });
+            return Ok(());
+        }
         let settled = region.durable(page.in_region());
         let settled = if planted!(SnapshotReadsPresent) {
             region.validity(page.in_region())

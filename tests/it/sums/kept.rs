@@ -175,3 +175,35 @@ fn a_shorter_state_is_not_taken_over_damage_past_its_end() {
         }
     }
 }
+
+/// A snapshot verified a page at its first touch in the session, and never again.
+#[test]
+fn a_snapshot_reads_no_damaged_slots_of_a_page_that_was_verified() {
+    for ground in media() {
+        let (_scratch, path, file) = written(&ground);
+        file.close(CloseMode::Fast).expect("close");
+        let file = options(&ground).open(&path).expect("open");
+        file.snapshot("a").expect("seal");
+        let snapshot = file.open_snapshot("a").expect("open");
+        snapshot.read_at(&mut [0; 20], 5 * PAGE).expect("read");
+        flip_a_bit(&path, 5 * PAGE + 3);
+        assert_damaged(file.read_at(&mut [0; 20], 5 * PAGE), "the present");
+        assert_damaged(snapshot.read_at(&mut [0; 20], 5 * PAGE), &format!("{}", ground.medium));
+    }
+}
+
+/// Where points are kept, a snapshot reads slots of the last point, and the sum that is compared is
+/// that of the present.
+#[test]
+fn a_snapshot_reads_no_damaged_slots_of_the_last_point() {
+    let Some(ground) = page_cache() else { return };
+    let (_scratch, path, file) = written(&ground);
+    file.close(CloseMode::Fast).expect("close");
+    let file = options(&ground).open(&path).expect("open");
+    file.snapshot("a").expect("seal");
+    file.write_at(&[7; 64], 5 * PAGE).expect("write");
+    flip_a_bit(&path, 5 * PAGE + 3);
+    file.read_at(&mut [0; 20], 5 * PAGE).expect("the present is in the other slot");
+    let snapshot = file.open_snapshot("a").expect("open");
+    assert_damaged(snapshot.read_at(&mut [0; 20], 5 * PAGE), "the snapshot");
+}
