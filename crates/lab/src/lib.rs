@@ -22,6 +22,7 @@
 //! | [`histories`] | linearizability of what real threads see |
 //! | [`loom`] | the small protocols in every execution |
 //! | [`schedules`] | random schedules of threads, with crashes in the middle |
+//! | [`scribbles`] | random overwrites of a file with page sums, which no read returns (Linux) |
 //! | [`scratch`] | the folder for the files of a part |
 //! | `death` | process crashes (Linux) |
 
@@ -45,6 +46,8 @@ pub mod quiet;
 pub mod report;
 pub mod schedules;
 pub mod scratch;
+#[cfg(target_os = "linux")]
+pub mod scribbles;
 
 /// Returns the folder of the workspace that the lab was built from.
 pub fn root() -> std::path::PathBuf {

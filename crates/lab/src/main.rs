@@ -37,6 +37,12 @@ const PARTS: &[(&str, &str, Run)] = &[
         lab::faults::run,
     ),
     #[cfg(target_os = "linux")]
+    (
+        "scribbles",
+        "is each random overwrite harmless, or noticed before it is read?",
+        lab::scribbles::run,
+    ),
+    #[cfg(target_os = "linux")]
     ("kills", "killed at any time, with several threads", lab::death::timed::run),
     #[cfg(target_os = "linux")]
     ("numbered", "killed at each store and call of each kind", lab::death::numbered::run),
@@ -55,8 +61,8 @@ usage: lab <part>|all [--quick] [--seed N] [--seconds N] [--tenth K]
 
   --quick   the amount for continuous integration; without it the long run
   --seed N  where random choices begin (default 1)
-  --seconds N  stop after so long: a budget with --quick (images, schedules, histories); otherwise
-            to look for a bug that was planted in the engine
+  --seconds N  stop after so long: a budget with --quick (images, schedules, histories, scribbles);
+            otherwise to look for a bug that was planted in the engine
   --tenth K one tenth, 0 to 9: of the planted bugs, the failing calls, the kills
 
 parts:

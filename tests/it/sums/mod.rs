@@ -7,12 +7,14 @@
 //! | `kept` | Does nothing make damage good, or whole bytes damaged? |
 //! | `life` | When does a file get sums, keep them, and lose them? |
 //! | `scribbles` | Is each random overwrite harmless, or noticed before it is read? |
+//! | `silent` | Which damage is not noticed yet? |
 
 mod crash;
 mod damage;
 mod kept;
 mod life;
 mod scribbles;
+mod silent;
 
 use crate::common::Ground;
 use crate::durable::died;

@@ -108,6 +108,20 @@ impl Contents {
     /// Makes a file from the contents. Pages of zeroes become holes.
     pub fn write(&self, path: &Path) -> io::Result<File> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        self.fill(&file)?;
+        Ok(file)
+    }
+
+    /// Gives a file the contents, and makes it if it is not there. The file keeps its inode.
+    pub fn write_over(&self, path: &Path) -> io::Result<File> {
+        let mut options = File::options();
+        let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
+        self.fill(&file)?;
+        Ok(file)
+    }
+
+    /// Writes the contents to an empty file.
+    fn fill(&self, file: &File) -> io::Result<()> {
         file.set_len(self.len)?;
         let mut run: (u64, Vec<u8>) = (0, Vec::new());
         let put = |(at, bytes): &(u64, Vec<u8>)| {
@@ -121,8 +135,7 @@ impl Contents {
             }
             run.1.extend_from_slice(page);
         }
-        put(&run)?;
-        Ok(file)
+        put(&run)
     }
 }
 
