@@ -43,6 +43,14 @@
 // name. `ato_last_error` says which.
 #define ATO_ESNAPSHOT -10006
 
+// Bytes of the file are not those that were written. `ato_last_error` names the page, with its
+// offset and length. Nothing was read or changed. A write over all of the page replaces it.
+#define ATO_EDAMAGED -10007
+
+// A stream is damaged, ends too early, or does not fit the file. `ato_last_error` says which. The
+// file is unchanged.
+#define ATO_ESTREAM -10008
+
 // `ato_survives`: nothing before the next sync.
 #define ATO_SURVIVES_NOTHING 0
 
@@ -112,6 +120,19 @@
 // The companion counts in spite of the mismatch, where that is possible.
 #define ATO_MISMATCH_TRUST 2
 
+// The file keeps its page sums, or has none.
+#define ATO_INTEGRITY_AS_IS 0
+
+// No page sums. A file that has some loses them.
+#define ATO_INTEGRITY_OFF 1
+
+// A page is verified at its first touch after an open, by `ato_verify`, by the scrub, and before a
+// write into it.
+#define ATO_INTEGRITY_ON_SCRUB 2
+
+// A page is verified by each read of it as well.
+#define ATO_INTEGRITY_ON_READ 3
+
 // An open file. Made by `ato_open` or `ato_mmap`. Any number of threads may use it at once.
 typedef struct ato_file ato_file;
 
@@ -151,6 +172,12 @@ typedef struct ato_options {
     uint8_t any_file_system;
     // Zero.
     uint8_t reserved[5];
+    // Bytes a second that are verified in the background, at least 80 KiB. 0 verifies none.
+    uint64_t scrub_rate;
+    // `ATO_INTEGRITY_`...: the use of page sums, by which damage is noticed.
+    int integrity;
+    // Zero.
+    uint8_t reserved_2[4];
 } ato_options;
 
 // A part of a write: so many bytes, and their offset in the file.
@@ -162,6 +189,20 @@ typedef struct ato_part {
     // Number of bytes.
     size_t len;
 } ato_part;
+
+// The result of `ato_verify`.
+typedef struct ato_verification {
+    // Number of pages that were verified. Pages that were never written do not count. 0 if the
+    // file has no sums.
+    uint64_t pages;
+    // Number of damaged pages among them.
+    uint64_t damaged;
+    // Offset of the first damaged page in the file, in bytes. 0 if there is none.
+    uint64_t first_offset;
+    // Length of the first damaged page in bytes: 4096, or less at the end of the file. 0 if there
+    // is none.
+    uint64_t first_len;
+} ato_verification;
 
 // A snapshot, as `ato_snapshot_list` tells of it.
 typedef struct ato_snapshot_info {
@@ -244,6 +285,12 @@ typedef struct ato_stats {
     uint64_t failed_snapshots;
     // Slices of 64 bytes that were kept for snapshots.
     uint64_t kept_slices;
+    // Pages that were verified by their sums for the first time after the open.
+    uint64_t pages_verified;
+    // Times that the bytes of a page did not fit its sum.
+    uint64_t damaged_pages;
+    // Passes of the scrub over the whole file that were finished.
+    uint64_t scrub_passes;
 } ato_stats;
 
 #ifdef __cplusplus
@@ -385,6 +432,25 @@ int ato_medium(const struct ato_file *file, int *medium);
 // `file` is an open handle. Each place is NULL, or names memory for a number.
 int ato_survives(const struct ato_file *file, int *at_once, int *after_sync);
 
+// Verifies the pages of a range, in bytes, by their sums, and stores what was found. Other threads
+// go on reading and writing. Damage is no error of this call. The next damaged page is found by a
+// call with the range behind the first one.
+//
+// Only a file with page sums (`integrity` in `ato_options`) has something to verify.
+//
+// `size` is `sizeof(ato_verification)`: a program of an earlier version gets the fields that it
+// knows. Fields that this version does not know become zero.
+//
+// Returns `-ERANGE` if the bytes do not all lie within the file.
+//
+// Requires:
+// `file` is an open handle. `report` names `size` bytes.
+int ato_verify(const struct ato_file *file,
+               uint64_t offset,
+               uint64_t len,
+               struct ato_verification *report,
+               size_t size);
+
 // Opens a file, and returns an address that stands for its first byte, or NULL after an error. See
 // `ato_last_error`.
 //
@@ -496,6 +562,66 @@ int ato_snapshot_list(const struct ato_file *file,
 // Requires:
 // `file` is an open handle. `stats` names `size` bytes.
 int ato_get_stats(const struct ato_file *file, struct ato_stats *stats, size_t size);
+
+// Writes the snapshot `to` to a descriptor as a stream, which `ato_import` and `ato_import_new`
+// take. If `from` is not NULL, the stream has only what has changed since that older snapshot.
+// Frames before `first_frame`, which a receiver has from a transfer that broke, are left out:
+// `ato_import_progress`. It is 0 for a whole stream.
+//
+// Writers of the file go on meanwhile. The two snapshots are not dropped during the call. A pipe
+// or socket without a reader raises `SIGPIPE`, as `write` does.
+//
+// Returns `ATO_ESNAPSHOT` if a snapshot is not there, or is damaged, `ATO_ESTREAM` if `from` is
+// not older than `to`, and a negative `errno` if the descriptor fails.
+//
+// Requires:
+// `file` is an open handle. `to` is a text, and so is `from` unless it is NULL. `fd` stays open
+// during the call.
+int ato_export(const struct ato_file *file,
+               const char *from,
+               const char *to,
+               uint64_t first_frame,
+               int fd);
+
+// Takes a stream of `ato_export` from a descriptor: gives the file the state of the sender's
+// snapshot, and seals it under the sender's name. Stores the number of that snapshot. `number` may
+// be NULL. Reads to the end of the stream and no further.
+//
+// All of the stream is received first, into a file beside this one. Then it is applied as one
+// operation, all or nothing, whatever crashes. A stream with changes is refused if the file is
+// not, byte for byte, as in the snapshot that they are relative to. A stream with a whole file is
+// taken by an empty file, and by every file if `is_to_replace` is not 0.
+//
+// Returns `ATO_ESTREAM` if the stream is damaged, ends too early, or does not fit the file, and
+// `ATO_ESNAPSHOT` if the file has a snapshot of this name. The file is unchanged then. After
+// another error it may have to be closed (`ato_health`). The next open then finishes the import.
+//
+// Requires:
+// `file` is an open handle. `fd` stays open during the call. `number` is NULL, or names memory for
+// a number.
+int ato_import(const struct ato_file *file, int fd, int is_to_replace, uint64_t *number);
+
+// Makes a new file of a stream with a whole file, from a descriptor. Opens it by these options,
+// which may be NULL, seals it under the sender's name, and stores the handle. The file gets its
+// name when it is whole and durable. Reads to the end of the stream and no further.
+//
+// Returns `-EEXIST` if there is something at `path`, and `ATO_ESTREAM` if the stream is damaged,
+// ends too early, or has changes only.
+//
+// Requires:
+// `path` is a text. `options` is NULL or initialised. `fd` stays open during the call. `file`
+// names memory for a pointer.
+int ato_import_new(const char *path,
+                   const struct ato_options *options,
+                   int fd,
+                   struct ato_file **file);
+
+// Stores the number of frames that a broken transfer to the file at `path` has left. The sender
+// may begin at this frame. The file needs not be open, or be there.
+//
+// Requires:
+// `path` is a text. `frames` names memory for a number.
+int ato_import_progress(const char *path, uint64_t *frames);
 
 // Begins a transaction, and stores it. It takes no lock: a commit fails if what the transaction
 // has read was changed meanwhile.

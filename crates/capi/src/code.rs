@@ -4,6 +4,7 @@
 
 use atomic_mmap::Error;
 use std::ffi::c_int;
+use std::io::ErrorKind;
 
 /// A panic in the library, which is a bug in it. The file must be closed.
 pub const ATO_EPANIC: c_int = -10000;
@@ -22,6 +23,12 @@ pub const ATO_EOTHER: c_int = -10005;
 /// The snapshot does not exist, or exists already, is being read, or is damaged, or its name is no
 /// name. `ato_last_error` says which.
 pub const ATO_ESNAPSHOT: c_int = -10006;
+/// Bytes of the file are not those that were written. `ato_last_error` names the page, with its
+/// offset and length. Nothing was read or changed. A write over all of the page replaces it.
+pub const ATO_EDAMAGED: c_int = -10007;
+/// A stream is damaged, ends too early, or does not fit the file. `ato_last_error` says which. The
+/// file is unchanged.
+pub const ATO_ESTREAM: c_int = -10008;
 
 /// Returns the number of an error.
 pub(crate) fn of(error: &Error) -> c_int {
@@ -46,21 +53,36 @@ pub(crate) fn of(error: &Error) -> c_int {
         Error::Io { source, .. }
         | Error::NoThread { source, .. }
         | Error::NotWritable { source, .. }
-        | Error::FolderNotWritable { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        | Error::FolderNotWritable { source, .. } => {
+            source.raw_os_error().unwrap_or_else(|| of_kind(source.kind()))
+        }
         Error::Forked { .. } => return ATO_EFORKED,
         Error::Poisoned { .. } => return ATO_EPOISONED,
         Error::Overdue { .. } => return ATO_EOVERDUE,
         Error::Mismatch { .. } => return ATO_EMISMATCH,
         Error::Snapshot { .. } => return ATO_ESNAPSHOT,
+        Error::Damaged { .. } => return ATO_EDAMAGED,
+        Error::Stream { .. } => return ATO_ESTREAM,
         _ => return ATO_EOTHER,
     };
     -errno
 }
 
+/// Returns the number of an error that no call of the system has returned.
+fn of_kind(kind: ErrorKind) -> c_int {
+    match kind {
+        ErrorKind::AlreadyExists => libc::EEXIST,
+        ErrorKind::ResourceBusy => libc::EBUSY,
+        ErrorKind::IsADirectory => libc::EISDIR,
+        ErrorKind::PermissionDenied => libc::EACCES,
+        _ => libc::EIO,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use atomic_mmap::SnapshotError;
+    use atomic_mmap::{SnapshotError, StreamError};
     use std::io;
     use std::path::PathBuf;
 
@@ -75,8 +97,10 @@ mod tests {
             ATO_EMISMATCH,
             ATO_EOTHER,
             ATO_ESNAPSHOT,
+            ATO_EDAMAGED,
+            ATO_ESTREAM,
         ];
-        assert_eq!(own, [-10000, -10001, -10002, -10003, -10004, -10005, -10006]);
+        assert!(own.into_iter().eq((-10008..=-10000).rev()), "{own:?}");
         let path = PathBuf::from("/f");
         let source = || io::Error::from_raw_os_error(libc::EDQUOT).into();
         let (offset, len, file_len) = (0, 1, 0);
@@ -100,6 +124,8 @@ mod tests {
                 },
                 ATO_ESNAPSHOT,
             ),
+            (Error::Damaged { path: path.clone(), offset: 4096, len: 4096 }, ATO_EDAMAGED),
+            (Error::Stream { path: path.clone(), why: StreamError::NotEmpty }, ATO_ESTREAM),
             (Error::Overdue { path, cause: String::new() }, ATO_EOVERDUE),
         ];
         for (error, number) in expected {

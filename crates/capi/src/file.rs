@@ -3,8 +3,10 @@
 use crate::boundary::{Failure, Result, Shared, ato_file, call};
 use crate::memory;
 use crate::options::{self, ato_options};
-use atomic_mmap::{AtomicMappedFile, Survives};
+use atomic_mmap::{AtomicMappedFile, Options, Survives};
 use std::ffi::{c_char, c_int, c_void};
+use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// `ato_survives`: nothing before the next sync.
@@ -40,6 +42,15 @@ pub(crate) unsafe fn on(
     })
 }
 
+/// Returns the range of `len` bytes at an offset.
+pub(crate) fn range(offset: u64, len: u64) -> Result<Range<u64>> {
+    let end = offset.checked_add(len).ok_or_else(|| {
+        let text = format!("{len} bytes at offset {offset} end past any file");
+        Failure::new(libc::ERANGE, text)
+    })?;
+    Ok(offset..end)
+}
+
 /// Stores what a call on the file returns.
 ///
 /// # Safety
@@ -71,6 +82,20 @@ pub unsafe extern "C" fn ato_open(
     options: *const ato_options,
     file: *mut *mut ato_file,
 ) -> c_int {
+    // SAFETY: the caller names the text, the options and the place.
+    unsafe { new_handle(path, options, file, |options, path| Ok(options.open(path)?)) }
+}
+
+/// Stores the handle of the file that `open` opens.
+///
+/// # Safety
+/// `path` is a text. `options` is NULL or initialised. `file` names memory for a pointer.
+pub(crate) unsafe fn new_handle(
+    path: *const c_char,
+    options: *const ato_options,
+    file: *mut *mut ato_file,
+    open: impl FnOnce(Options, &Path) -> Result<AtomicMappedFile>,
+) -> c_int {
     call(|| {
         if file.is_null() {
             return Err(Failure::argument("there is no place for the handle"));
@@ -81,7 +106,7 @@ pub unsafe extern "C" fn ato_open(
         let path = unsafe { memory::path(path) }?;
         // SAFETY: the caller names options or none.
         let options = unsafe { options::read(options) }?;
-        let opened = options.open(path)?;
+        let opened = open(options, path)?;
         let handle = Box::new(ato_file { shared: Shared::new(opened), is_mapped: false });
         // SAFETY: as above.
         unsafe { memory::put(file, Box::into_raw(handle)) };
@@ -279,15 +304,7 @@ pub unsafe extern "C" fn ato_deploy(
     pages: *mut u64,
 ) -> c_int {
     // SAFETY: the caller names the handle and the place.
-    unsafe {
-        get(file, pages, |file| {
-            let Some(end) = offset.checked_add(len) else {
-                let text = format!("{len} bytes at offset {offset} end past any file");
-                return Err(Failure::new(libc::ERANGE, text));
-            };
-            Ok(file.deploy(offset..end)?)
-        })
-    }
+    unsafe { get(file, pages, |file| Ok(file.deploy(range(offset, len)?)?)) }
 }
 
 /// Copies one state of the file to another path, as a plain file. Writers go on meanwhile.

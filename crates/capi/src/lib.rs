@@ -13,6 +13,8 @@
 //! | `transaction` | calls on a transaction |
 //! | `mapping` | `ato_mmap`, `ato_memcpy`, `ato_munmap` |
 //! | `snapshot` | `ato_snapshot` and its kin |
+//! | `integrity` | `ato_verify` |
+//! | `stream` | `ato_export` and `ato_import` |
 //! | `stats` | `ato_stats` |
 //!
 //! Invariants:
@@ -25,11 +27,13 @@
 pub mod boundary;
 pub mod code;
 pub mod file;
+pub mod integrity;
 pub mod mapping;
 mod memory;
 pub mod options;
 pub mod snapshot;
 pub mod stats;
+pub mod stream;
 pub mod transaction;
 
 use std::ffi::{c_char, c_int};

@@ -91,3 +91,17 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T) {
         unsafe { place.write(value) };
     }
 }
+
+/// Stores a structure for a program that knows `size` bytes of it. Fields that this version does
+/// not know become zero.
+///
+/// # Safety
+/// `place` names `size` bytes. `T` has no bytes between its fields.
+pub(crate) unsafe fn put_sized<T: Copy>(place: *mut T, size: usize, value: &T) {
+    let known = size.min(size_of::<T>());
+    // SAFETY: there are `size` bytes.
+    unsafe {
+        place.cast::<u8>().write_bytes(0, size);
+        std::ptr::from_ref(value).cast::<u8>().copy_to(place.cast(), known);
+    }
+}

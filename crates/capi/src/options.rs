@@ -5,10 +5,10 @@
 use crate::boundary::{Failure, Result};
 use crate::memory;
 use atomic_mmap::{
-    AtomicMappedFile, CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Options,
+    AtomicMappedFile, CloseMode, DeployPolicy, Durability, Integrity, Medium, OnMismatch, Options,
 };
 use std::ffi::{c_char, c_int};
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::time::Duration;
 
 /// The medium is found by the file system.
@@ -48,6 +48,16 @@ pub const ATO_MISMATCH_DISCARD: c_int = 1;
 /// The companion counts in spite of the mismatch, where that is possible.
 pub const ATO_MISMATCH_TRUST: c_int = 2;
 
+/// The file keeps its page sums, or has none.
+pub const ATO_INTEGRITY_AS_IS: c_int = 0;
+/// No page sums. A file that has some loses them.
+pub const ATO_INTEGRITY_OFF: c_int = 1;
+/// A page is verified at its first touch after an open, by `ato_verify`, by the scrub, and before a
+/// write into it.
+pub const ATO_INTEGRITY_ON_SCRUB: c_int = 2;
+/// A page is verified by each read of it as well.
+pub const ATO_INTEGRITY_ON_READ: c_int = 3;
+
 /// How a file is opened. `ato_options_init` sets each field to its default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +93,12 @@ pub struct ato_options {
     pub any_file_system: u8,
     /// Zero.
     pub reserved: [u8; 5],
+    /// Bytes a second that are verified in the background, at least 80 KiB. 0 verifies none.
+    pub scrub_rate: u64,
+    /// `ATO_INTEGRITY_`...: the use of page sums, by which damage is noticed.
+    pub integrity: c_int,
+    /// Zero.
+    pub reserved_2: [u8; 4],
 }
 
 const DEFAULT: ato_options = ato_options {
@@ -101,10 +117,13 @@ const DEFAULT: ato_options = ato_options {
     read_only: 0,
     any_file_system: 0,
     reserved: [0; 5],
+    scrub_rate: 0,
+    integrity: ATO_INTEGRITY_AS_IS,
+    reserved_2: [0; 4],
 };
 
 /// The size of the structure in the first version of the interface.
-const FIRST: usize = size_of::<ato_options>();
+const FIRST: usize = offset_of!(ato_options, scrub_rate);
 
 /// More bytes than the structure of any version has. Memory without a known content says more.
 const LONGEST: usize = 1024;
@@ -146,11 +165,17 @@ pub(crate) unsafe fn read(options: *const ato_options) -> Result<Options> {
         let text = format!("ato_options cannot have {size} bytes; call ato_options_init first");
         return Err(Failure::argument(text));
     }
-    // SAFETY: the structure has at least the fields of this version.
-    let known = unsafe { *options };
-    // SAFETY: the program names `size` bytes.
-    let all = unsafe { std::slice::from_raw_parts(options.cast::<u8>(), size) };
-    if all[FIRST..].iter().any(|byte| *byte != 0) || known.reserved != [0; 5] {
+    // Fields that an earlier version of the structure lacks have their defaults.
+    let mut known = DEFAULT;
+    let len = size.min(size_of::<ato_options>());
+    // SAFETY: the program names `size` bytes, and `known` has `len`. Each value of a field is
+    // valid.
+    let later = unsafe {
+        options.cast::<u8>().copy_to(std::ptr::from_mut(&mut known).cast(), len);
+        std::slice::from_raw_parts(options.cast::<u8>().add(len), size - len)
+    };
+    let is_reserved_used = known.reserved != [0; 5] || known.reserved_2 != [0; 4];
+    if later.iter().any(|byte| *byte != 0) || is_reserved_used {
         let text = "ato_options has a field that this version of the library does not know";
         return Err(Failure::argument(text));
     }
@@ -181,6 +206,12 @@ unsafe fn convert(from: &ato_options) -> Result<Options> {
     }
     if from.sync_every_ms != 0 {
         options = options.sync_every(Duration::from_millis(from.sync_every_ms));
+    }
+    if let Some(integrity) = integrity(from.integrity)? {
+        options = options.integrity(integrity);
+    }
+    if from.scrub_rate != 0 {
+        options = options.scrub(from.scrub_rate);
     }
     if !from.reflection_dir.is_null() {
         // SAFETY: the text ends with a zero byte.
@@ -240,6 +271,16 @@ fn on_mismatch(number: c_int) -> Result<OnMismatch> {
     })
 }
 
+fn integrity(number: c_int) -> Result<Option<Integrity>> {
+    Ok(Some(match number {
+        ATO_INTEGRITY_AS_IS => return Ok(None),
+        ATO_INTEGRITY_OFF => Integrity::Off,
+        ATO_INTEGRITY_ON_SCRUB => Integrity::OnScrub,
+        ATO_INTEGRITY_ON_READ => Integrity::OnRead,
+        _ => return unknown("use of page sums", number),
+    }))
+}
+
 /// Returns the way to close of this number.
 pub(crate) fn close_mode(number: c_int) -> Result<CloseMode> {
     Ok(match number {
@@ -273,6 +314,21 @@ mod tests {
         assert!(unsafe { read(std::ptr::from_ref(&later).cast()) }.is_err());
     }
 
+    /// Programs that were compiled with the first version of the structure know 80 bytes of it.
+    #[test]
+    fn a_program_of_the_first_version_gets_the_defaults_of_later_fields() {
+        assert!(cfg!(not(target_pointer_width = "64")) || FIRST == 80);
+        let mut memory = [DEFAULT; 2];
+        // SAFETY: there are that many bytes.
+        unsafe { ato_options_init(memory.as_mut_ptr(), FIRST) };
+        // The bytes behind its structure are not the program's.
+        memory[0].scrub_rate = u64::MAX;
+        memory[0].integrity = 9;
+        assert_eq!(memory[0].size, FIRST);
+        // SAFETY: there are that many bytes.
+        assert!(unsafe { read(memory.as_ptr()) }.is_ok());
+    }
+
     #[test]
     fn what_is_not_initialised_is_refused() {
         for spoil in [
@@ -282,6 +338,8 @@ mod tests {
             |options: &mut ato_options| options.deploy = 3,
             |options: &mut ato_options| options.on_mismatch = 3,
             |options: &mut ato_options| options.reserved[4] = 1,
+            |options: &mut ato_options| options.integrity = 4,
+            |options: &mut ato_options| options.reserved_2[0] = 1,
         ] {
             let mut options = DEFAULT;
             spoil(&mut options);

@@ -7,7 +7,6 @@ use crate::file::on;
 use crate::memory;
 use atomic_mmap::SnapshotInfo;
 use std::ffi::{c_char, c_int, c_void};
-use std::mem::size_of;
 use std::time::UNIX_EPOCH;
 
 /// A snapshot, as `ato_snapshot_list` tells of it.
@@ -161,11 +160,8 @@ pub unsafe extern "C" fn ato_snapshot_list(
             let all = file.snapshots();
             memory::put(count, all.len());
             for (n, info) in all.into_iter().take(room).enumerate() {
-                let (to, info) =
-                    (snapshots.cast::<u8>().add(n * size), ato_snapshot_info::from(info));
-                to.write_bytes(0, size);
-                let known = size.min(size_of::<ato_snapshot_info>());
-                std::ptr::from_ref(&info).cast::<u8>().copy_to(to, known);
+                let to = snapshots.cast::<u8>().add(n * size).cast();
+                memory::put_sized(to, size, &ato_snapshot_info::from(info));
             }
             Ok(())
         })

@@ -5,7 +5,6 @@
 use crate::boundary::{Failure, ato_file, call};
 use crate::memory;
 use std::ffi::c_int;
-use std::mem::size_of;
 
 /// Counts of what a file's handles did since it was opened.
 #[repr(C)]
@@ -70,6 +69,12 @@ pub struct ato_stats {
     pub failed_snapshots: u64,
     /// Slices of 64 bytes that were kept for snapshots.
     pub kept_slices: u64,
+    /// Pages that were verified by their sums for the first time after the open.
+    pub pages_verified: u64,
+    /// Times that the bytes of a page did not fit its sum.
+    pub damaged_pages: u64,
+    /// Passes of the scrub over the whole file that were finished.
+    pub scrub_passes: u64,
 }
 
 impl From<atomic_mmap::Stats> for ato_stats {
@@ -102,6 +107,9 @@ impl From<atomic_mmap::Stats> for ato_stats {
             snapshots: stats.snapshots,
             failed_snapshots: stats.failed_snapshots,
             kept_slices: stats.kept_slices,
+            pages_verified: stats.pages_verified,
+            damaged_pages: stats.damaged_pages,
+            scrub_passes: stats.scrub_passes,
         }
     }
 }
@@ -125,11 +133,7 @@ pub unsafe extern "C" fn ato_get_stats(
         }
         let now = shared.with(|file| Ok(ato_stats::from(file.stats())))?;
         // SAFETY: the caller names `size` bytes.
-        unsafe {
-            stats.cast::<u8>().write_bytes(0, size);
-            let known = size.min(size_of::<ato_stats>());
-            std::ptr::from_ref(&now).cast::<u8>().copy_to(stats.cast(), known);
-        }
+        unsafe { memory::put_sized(stats, size, &now) };
         Ok(())
     })
 }

@@ -1,6 +1,7 @@
 /* Every call, and what it answers to wrong arguments. Run by interface.rs. */
 #include <atomic_mmap.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +11,12 @@
 #include <unistd.h>
 
 /* Programs are compiled with these sizes. */
-_Static_assert(sizeof(ato_options) == 80, "ato_options");
+_Static_assert(sizeof(ato_options) == 96, "ato_options");
+_Static_assert(offsetof(ato_options, scrub_rate) == 80, "the first version of ato_options");
 _Static_assert(sizeof(ato_part) == 24, "ato_part");
 _Static_assert(sizeof(ato_snapshot_info) == 112, "ato_snapshot_info");
-_Static_assert(sizeof(ato_stats) == 27 * 8, "ato_stats");
+_Static_assert(sizeof(ato_stats) == 30 * 8, "ato_stats");
+_Static_assert(sizeof(ato_verification) == 32, "ato_verification");
 
 #define CHECK(is_right)                                                                            \
     do {                                                                                           \
@@ -218,6 +221,211 @@ static void snapshots(const char *path)
     CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
 }
 
+/* Changes a byte of the file behind the library's back. */
+static void spoil(const char *path, off_t at)
+{
+    int fd = open(path, O_RDWR);
+    char byte;
+
+    CHECK(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+    byte ^= 0x10;
+    CHECK(pwrite(fd, &byte, 1, at) == 1 && close(fd) == 0);
+}
+
+static ato_file *opened_with(const char *path, int integrity, uint64_t scrub_rate)
+{
+    ato_options options;
+    ato_file *file;
+
+    ato_options_init(&options, sizeof options);
+    options.create = 1;
+    options.len = 3 * 4096 + 100;
+    options.integrity = integrity;
+    options.scrub_rate = scrub_rate;
+    CHECK(ato_open(path, &options, &file) == 0);
+    return file;
+}
+
+static const char page[4096] = "whole";
+
+/* A thread that waits for the library's own thread. Rust frees what it knows of a thread when the
+ * thread ends, and never for the main thread of a program in C. */
+static void *scrub(void *path)
+{
+    ato_file *file = opened_with(path, ATO_INTEGRITY_ON_READ, 1 << 30);
+    ato_stats stats;
+    char buffer[8];
+
+    CHECK(ato_read(file, 0, buffer, 6) == 0);
+    spoil(path, 7);
+    CHECK(ato_read(file, 0, buffer, 6) == ATO_EDAMAGED);
+    do {
+        usleep(1000);
+        CHECK(ato_get_stats(file, &stats, sizeof stats) == 0);
+    } while (stats.scrub_passes == 0);
+    CHECK(ato_write(file, 0, page, 4096) == 0);
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+    return NULL;
+}
+
+static void integrity(const char *path)
+{
+    ato_file *file = opened_with(path, ATO_INTEGRITY_ON_SCRUB, 0);
+    ato_verification found;
+    ato_stats stats;
+    uint64_t at, len = 3 * 4096 + 100, words[5] = {0, 0, 0, 0, UINT64_MAX};
+    char buffer[8];
+    pthread_t thread;
+
+    CHECK(ato_verify(file, 0, len, NULL, 0) == -EINVAL);
+    CHECK(ato_verify(NULL, 0, len, &found, sizeof found) == -EINVAL);
+    CHECK(ato_verify(file, 0, len + 1, &found, sizeof found) == -ERANGE);
+    CHECK(ato_verify(file, UINT64_MAX, 2, &found, sizeof found) == -ERANGE);
+    for (at = 0; at < len; at += 4096)
+        CHECK(ato_write(file, at, page, at + 4096 < len ? 4096 : len - at) == 0);
+    CHECK(ato_verify(file, 0, len, &found, sizeof found) == 0);
+    CHECK(found.pages == 4 && found.damaged == 0 && found.first_len == 0);
+    CHECK(ato_deploy(file, 0, len, NULL) == 0);
+    spoil(path, 4096 + 1000);
+    spoil(path, 3 * 4096 + 50);
+    CHECK(ato_verify(file, 0, len, &found, sizeof found) == 0 && found.damaged == 2);
+    CHECK(found.first_offset == 4096 && found.first_len == 4096);
+    CHECK(ato_verify(file, 8192, len - 8192, &found, sizeof found) == 0 && found.damaged == 1);
+    CHECK(found.first_offset == 3 * 4096 && found.first_len == 100);
+    /* A program that knows the first field alone, and one that knows a field more. */
+    CHECK(ato_verify(file, 0, len, (ato_verification *)words, 8) == 0);
+    CHECK(words[0] == 4 && words[1] == 0);
+    CHECK(ato_verify(file, 0, len, (ato_verification *)words, 40) == 0);
+    CHECK(words[1] == 2 && words[2] == 4096 && words[4] == 0);
+    CHECK(ato_close(file, ATO_CLOSE_UNSYNCED) == 0);
+
+    /* The sums stay with the file. The first touch of a page verifies it. */
+    file = opened_with(path, ATO_INTEGRITY_AS_IS, 0);
+    CHECK(ato_read(file, 4096, buffer, 5) == ATO_EDAMAGED);
+    SAYS("the 4096 bytes at offset 4096 are damaged");
+    SAYS(path);
+    CHECK(ato_write(file, 4096 + 9, "x", 1) == ATO_EDAMAGED);
+    CHECK(ato_read(file, 8192, buffer, 6) == 0 && strcmp(buffer, "whole") == 0);
+    CHECK(ato_get_stats(file, &stats, sizeof stats) == 0 && stats.damaged_pages >= 2);
+    CHECK(stats.pages_verified >= 1);
+    CHECK(ato_write(file, 4096, page, 4096) == 0 && ato_read(file, 4096, buffer, 6) == 0);
+    CHECK(ato_write(file, 3 * 4096, page, 100) == 0);
+    CHECK(ato_verify(file, 0, len, &found, sizeof found) == 0 && found.damaged == 0);
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+
+    CHECK(pthread_create(&thread, NULL, scrub, (void *)path) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    file = opened_with(path, ATO_INTEGRITY_OFF, 0);
+    CHECK(ato_verify(file, 0, len, &found, sizeof found) == 0 && found.pages == 0);
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+}
+
+/* A program that was compiled with the first version of the options. */
+static void options_of_the_first_version(const char *path)
+{
+    ato_options options;
+    ato_verification found;
+    ato_file *file;
+
+    options.scrub_rate = UINT64_MAX;
+    options.integrity = 9;
+    ato_options_init(&options, 80);
+    CHECK(options.size == 80 && options.scrub_rate == UINT64_MAX && options.integrity == 9);
+    options.create = 1;
+    options.len = 100;
+    CHECK(ato_open(path, &options, &file) == 0 && ato_write(file, 0, "a", 1) == 0);
+    CHECK(ato_verify(file, 0, 100, &found, sizeof found) == 0 && found.pages == 0);
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+    options.size = sizeof options;
+    memset(options.reserved_2, 0, sizeof options.reserved_2);
+    CHECK(ato_open(path, &options, &file) == -EINVAL);
+    SAYS("page sums 9");
+}
+
+static int new_stream(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+    CHECK(fd >= 0);
+    return fd;
+}
+
+static void wrong_streams(ato_file *file, const char *stream)
+{
+    ato_file *none = (ato_file *)1;
+    int fd = new_stream(stream), read_only = open(stream, O_RDONLY);
+
+    CHECK(ato_export(file, NULL, "one", 0, -1) == -EBADF);
+    CHECK(ato_export(file, NULL, "one", 0, 1 << 20) == -EBADF);
+    CHECK(ato_export(file, NULL, "one", 0, read_only) == -EBADF);
+    CHECK(ato_export(NULL, NULL, "one", 0, fd) == -EINVAL);
+    CHECK(ato_export(file, NULL, NULL, 0, fd) == -EINVAL);
+    CHECK(ato_export(file, NULL, "none", 0, fd) == ATO_ESNAPSHOT);
+    CHECK(ato_export(file, "two", "one", 0, fd) == ATO_ESTREAM);
+    SAYS("is not older than");
+    CHECK(ato_import(NULL, fd, 0, NULL) == -EINVAL && ato_import(file, -1, 0, NULL) == -EBADF);
+    CHECK(ato_import(file, fd, 0, NULL) == ATO_ESTREAM);
+    SAYS("the stream ends at offset 0");
+    CHECK(ato_import_new("nothing.dat", NULL, -1, &none) == -EBADF && none == NULL);
+    CHECK(ato_import_new("nothing.dat", NULL, fd, NULL) == -EINVAL);
+    CHECK(ato_import_new(NULL, NULL, fd, &none) == -EINVAL);
+    CHECK(ato_import_progress(NULL, NULL) == -EINVAL);
+    CHECK(ato_export(file, "one", "two", 0, fd) == 0 && lseek(fd, 0, SEEK_SET) == 0);
+    CHECK(ato_import_new("nothing.dat", NULL, fd, &none) == ATO_ESTREAM && none == NULL);
+    SAYS("send the whole first");
+    CHECK(access("nothing.dat", F_OK) != 0);
+    CHECK(close(fd) == 0 && close(read_only) == 0);
+}
+
+static void streams(const char *path, const char *copy, const char *stream)
+{
+    ato_file *file = opened(path, 1000), *replica;
+    ato_snapshot_info taken;
+    uint64_t number, frames;
+    off_t len;
+    char buffer[8] = "";
+    int fd;
+
+    CHECK(ato_write(file, 100, "old", 3) == 0 && ato_snapshot(file, "one") == 0);
+    CHECK(ato_write(file, 100, "new", 3) == 0 && ato_snapshot(file, "two") == 0);
+    wrong_streams(file, stream);
+
+    /* Two streams, one behind the other. Each import reads its own. */
+    fd = new_stream(stream);
+    CHECK(ato_export(file, NULL, "one", 0, fd) == 0 && (len = lseek(fd, 0, SEEK_CUR)) > 0);
+    CHECK(ato_export(file, "one", "two", 0, fd) == 0 && lseek(fd, 0, SEEK_SET) == 0);
+    CHECK(ato_import_new(copy, NULL, fd, &replica) == 0);
+    CHECK(ato_read(replica, 100, buffer, 3) == 0 && strcmp(buffer, "old") == 0);
+    CHECK(ato_import(replica, fd, 0, &number) == 0 && number == 2);
+    CHECK(ato_read(replica, 100, buffer, 3) == 0 && strcmp(buffer, "new") == 0);
+    CHECK(ato_snapshot_read(replica, "one", 100, buffer, 3) == 0 && strcmp(buffer, "old") == 0);
+    CHECK(lseek(fd, 0, SEEK_SET) == 0 && ato_import(replica, fd, 0, NULL) == ATO_ESNAPSHOT);
+    CHECK(ato_close(replica, ATO_CLOSE_SPATIAL) == 0 && lseek(fd, 0, SEEK_SET) == 0);
+    CHECK(ato_import_new(copy, NULL, fd, &replica) == -EEXIST && replica == NULL);
+
+    /* A whole file goes over bytes only if it is to replace them. */
+    CHECK(unlink(copy) == 0);
+    replica = opened("replaced.dat", 50);
+    CHECK(lseek(fd, 0, SEEK_SET) == 0 && ato_import(replica, fd, 0, NULL) == ATO_ESTREAM);
+    SAYS("not empty");
+    CHECK(lseek(fd, 0, SEEK_SET) == 0 && ato_import(replica, fd, 1, &number) == 0);
+    CHECK(ato_snapshot_list(replica, &taken, sizeof taken, 1, NULL) == 0);
+    CHECK(taken.number == number && strcmp(taken.name, "one") == 0);
+
+    /* A transfer breaks, and goes on. */
+    CHECK(lseek(fd, len, SEEK_SET) == len && ftruncate(fd, lseek(fd, 0, SEEK_END) - 1) == 0);
+    CHECK(lseek(fd, len, SEEK_SET) == len && ato_import(replica, fd, 0, NULL) == ATO_ESTREAM);
+    SAYS("before its last frame");
+    CHECK(ato_import_progress("replaced.dat", &frames) == 0 && frames == 1);
+    CHECK(ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0);
+    CHECK(ato_export(file, "one", "two", frames, fd) == 0 && lseek(fd, 0, SEEK_SET) == 0);
+    CHECK(ato_import(replica, fd, 0, NULL) == 0);
+    CHECK(ato_read(replica, 100, buffer, 3) == 0 && strcmp(buffer, "new") == 0);
+    CHECK(ato_import_progress("replaced.dat", &frames) == 0 && frames == 0);
+    CHECK(ato_close(replica, ATO_CLOSE_SPATIAL) == 0 && close(fd) == 0);
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+}
+
 static void mappings(const char *path, int is_to_fork)
 {
     ato_file *file;
@@ -278,6 +486,9 @@ int main(int argc, char **argv)
     calls_on_a_file("b.dat", "copy.dat");
     transactions("c.dat");
     snapshots("s.dat");
+    integrity("i.dat");
+    options_of_the_first_version("o.dat");
+    streams("e.dat", "replica.dat", "stream");
     mappings("d.dat", is_to_fork);
     puts("ok");
     return 0;
