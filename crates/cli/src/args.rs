@@ -17,6 +17,20 @@ Exit codes:
   6  the files do not match, and are whole
   130  interrupted";
 
+/// The end of the long help of `send`.
+const SEND: &str = "\
+Examples:
+  atomic-mmap send data.db monday > monday.stream
+  atomic-mmap send data.db tuesday --from monday | ssh other atomic-mmap receive replica.db
+  atomic-mmap send data.db tuesday --from monday --first-frame 17 > rest.stream";
+
+/// The end of the long help of `receive`.
+const RECEIVE: &str = "\
+Examples:
+  atomic-mmap receive replica.db < monday.stream
+  atomic-mmap receive replica.db --replace < wednesday.stream
+  atomic-mmap receive replica.db --progress";
+
 /// Looks at failure-atomic memory-mapped files, checks them, brings them home and repairs them.
 #[derive(Parser, Debug)]
 #[command(name = "atomic-mmap", version, after_help = CODES)]
@@ -66,7 +80,20 @@ pub enum Command {
     /// Say what the file and its companions hold, and what an open would do. Changes nothing, and
     /// also works on a file in use.
     Inspect(File),
-    /// Check the file and its companions, and read every byte. Changes nothing.
+    /// Check the file and its companions, verify the pages that have sums, and read every byte.
+    /// Changes nothing.
+    ///
+    /// Superblocks, lengths, log and journal are checked by their checksums, as an open does. A
+    /// file with page sums has each page verified that was ever written. It gets them by
+    /// `Options::integrity`, or by ATOMIC_MMAP_INTEGRITY where a program opens it. Without sums, a
+    /// bit that flips in the contents is not noticed. Then all bytes are read as the next open
+    /// would recover them, also after a crash.
+    ///
+    /// `page sums` is the number of verified pages. `damaged` names the damaged ones by their
+    /// offsets in bytes: the first of the page, and the first behind it. If there are any, no bytes
+    /// are read, and the exit code is 3. They are healed by a write over all of each, by `snapshot
+    /// rollback` if the snapshot holds all of them, or by a backup. If the files do not match, the
+    /// exit code is 6: see `repair`. A file in use is busy, exit code 5.
     Verify(File),
     /// Recover the file, bring all bytes home, and remove the companions: it is a plain file then.
     Settle(Settle),
@@ -84,9 +111,30 @@ pub enum Command {
     #[command(subcommand)]
     Snapshot(Snapshot),
     /// Write a snapshot to standard output, or what has changed since another one. Changes nothing.
+    ///
+    /// The file is closed or crashed. Its state is read as the next open would recover it. The
+    /// stream has checksums. Pages of zeros are left out, and an increment has the changed slices
+    /// of 64 bytes. Equal snapshots give equal streams. Nothing else is printed to standard
+    /// output, which must be no terminal.
+    ///
+    /// If a transfer breaks, ask the receiver for the number of frames that it has, by `receive
+    /// --progress`. Then send again with `--first-frame`.
+    #[command(after_long_help = SEND)]
     Send(Send),
     /// Take what `send` has written from standard input, as one operation. Makes the file if there
     /// is none.
+    ///
+    /// The whole stream is received and checked first, into a file beside this one. Then the file
+    /// gets the bytes and the length of the sender's snapshot, and that snapshot under its name:
+    /// all or nothing, whatever crashes. So the next increment fits. Drop snapshots that are not
+    /// needed by `snapshot retain`.
+    ///
+    /// An increment is refused with exit code 6 if the file is not, byte for byte, as in the
+    /// snapshot that the increment begins with. A whole file is taken by a new or an empty one, or
+    /// with `--replace`. A stream that is damaged or cut fails with exit code 1. After each of
+    /// these the file is as before. What has arrived of a broken stream stays, for `send
+    /// --first-frame`.
+    #[command(after_long_help = RECEIVE)]
     Receive(Receive),
     /// Say what a folder's file system would promise, and why.
     Doctor(Folder),

@@ -1,6 +1,6 @@
 //! Files that an open takes: plain, closed, after SIGKILL, in use.
 
-use crate::common::{Holder, LEN, assert_known, command, make, run, scratch};
+use crate::common::{Holder, LEN, Run, assert_known, command, make, options, run, scratch, write};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Integrity};
 use snapbox::{assert_data_eq, str};
 use std::os::unix::fs::FileExt;
@@ -251,4 +251,21 @@ fn a_page_that_its_sum_does_not_fit_is_named_by_verify() {
     let verified = run(&["verify", "--json"], &path).code(3).json();
     assert_eq!(verified["damaged"], serde_json::json!([[0, 4096]]));
     assert_eq!(verified["ok"], false);
+}
+
+/// The companions of a file with page sums hold the sums, so they stay.
+#[test]
+fn a_file_with_page_sums_is_plain_when_the_sums_are_switched_off() {
+    let scratch = scratch();
+    let path = scratch.file("summed");
+    let file = options().integrity(Integrity::OnScrub).open(&path).expect("open");
+    write(&file);
+    file.close(CloseMode::Fast).expect("close");
+    assert_eq!(run(&["settle", "--json"], &path).code(0).json()["plain"], false);
+    assert_known(&path);
+    let mut off = command();
+    off.env("ATOMIC_MMAP_INTEGRITY", "off").args(["settle", "--json"]).arg(&path);
+    assert_eq!(Run(off.output().expect("run")).code(0).json()["plain"], true);
+    assert_eq!(scratch.names(), ["summed"]);
+    assert_known(&path);
 }

@@ -28,6 +28,7 @@ fn help_texts() {
         (&["--help"][..], snapbox::file!["texts/help.txt"]),
         (&["repair", "--help"], snapbox::file!["texts/repair.txt"]),
         (&["heatmap", "--help"], snapbox::file!["texts/heatmap.txt"]),
+        (&["verify", "--help"], snapbox::file!["texts/verify.txt"]),
         (&["send", "--help"], snapbox::file!["texts/send.txt"]),
         (&["receive", "--help"], snapbox::file!["texts/receive.txt"]),
         (&["snapshot", "--help"], snapbox::file!["texts/snapshot.txt"]),

@@ -130,3 +130,34 @@ fn a_broken_transfer_goes_on() {
     let progress = run(&["receive", "--progress", "--json"], &replica).code(0).json();
     assert_eq!(progress["frames"], 0);
 }
+
+/// The example of the README, as it stands there.
+#[test]
+fn the_example_of_the_readme_runs() {
+    let text = include_str!("../../README.md");
+    let script = text.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next());
+    let script = format!("set -euo pipefail\n{}", script.expect("an example"));
+    let program = Path::new(env!("CARGO_BIN_EXE_atomic-mmap")).parent().expect("a folder");
+    let others = std::env::var("PATH").unwrap_or_default();
+    let scratch = scratch();
+    let mut bash = std::process::Command::new("bash");
+    bash.env("PATH", format!("{}:{others}", program.display())).current_dir(scratch.path());
+    for variable in ["ATOMIC_MMAP_MEDIUM", "CLICOLOR_FORCE", "COLUMNS"] {
+        bash.env_remove(variable);
+    }
+    let run = Run(bash.args(["-c", &script]).output().expect("run")).code(0);
+    let (out, err) = (run.out(), run.err());
+    let said = |line: &str| out.lines().any(|found| found == line);
+    assert!(said("the transfer broke") && said("page sums        of 1 pages"), "{out}{err}");
+    assert!(err.contains("before its last frame") && err.lines().count() == 1, "{err}");
+    let replica = std::fs::read(scratch.file("replica")).expect("read");
+    assert_eq!(replica, b"the ledger of tuesday\n");
+    let list = names_of_snapshots(&scratch.file("replica"));
+    assert_eq!(list, ["monday", "tuesday"]);
+}
+
+fn names_of_snapshots(path: &Path) -> Vec<String> {
+    let list = run(&["snapshot", "list", "--json"], path).code(0).json();
+    let all = list["snapshots"].as_array().expect("a list").iter();
+    all.map(|of| of["name"].as_str().expect("a name").to_owned()).collect()
+}
