@@ -4,7 +4,7 @@
 //! hold a lock at a fork.
 #![cfg(target_os = "linux")]
 
-use lab::death::kinds::PLANTED;
+use lab::death::kinds::{PLANTED, Planted};
 use lab::death::process::{Deadline, End, ask, exit, fork};
 use lab::death::writer::FAULTS;
 use lab::death::{grounds, numbered, timed};
@@ -72,7 +72,7 @@ fn numbered_events_find_nothing_but_what_is_planted() {
     assert_clean(numbered::quick_check(&SETTINGS, "logged flip over slices", 4));
     assert_clean(numbered::quick_check(&SETTINGS, "undo entry over regions", 4));
     let ground = &grounds().expect("a file system")[0];
-    for planted in PLANTED {
+    for planted in PLANTED.into_iter().chain([Planted::Unkept, Planted::Unsummed]) {
         assert!(numbered::finds(&SETTINGS, ground, planted), "{planted:?}");
     }
 }
@@ -84,6 +84,17 @@ fn numbered_events_in_place_find_nothing() {
         assert_clean(numbered::quick_check_of_points(&SETTINGS, name, 8));
     }
     for name in ["sync by journal", "a sync of all or nothing"] {
+        assert_clean(numbered::quick_check_of_points(&SETTINGS, name, 4));
+    }
+}
+
+#[test]
+fn numbered_events_of_files_with_snapshots_and_sums_find_nothing() {
+    let _alone = alone();
+    for name in ["keep in a slice", "roll back and seal", "drop the oldest", "cut a page"] {
+        assert_clean(numbered::quick_check(&SETTINGS, name, 4));
+    }
+    for name in ["sums by journal", "a seal of a point"] {
         assert_clean(numbered::quick_check_of_points(&SETTINGS, name, 4));
     }
 }

@@ -155,7 +155,8 @@ fn read_to_end(file: &File, mut to: &mut [u8], mut at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The files of a folder: home file, reflection file, journal, and an unfinished reflection file.
+/// The files of a folder: home file, reflection file, journal, store of snapshots, and an
+/// unfinished reflection file.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Image {
     /// The home file, or `None` if it does not exist.
@@ -168,6 +169,8 @@ pub struct Image {
     pub unfinished: Option<Contents>,
     /// The journal of durable points.
     pub journal: Option<Contents>,
+    /// The store of snapshots.
+    pub store: Option<Contents>,
 }
 
 /// The open files of an image.
@@ -189,7 +192,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-fn names(home: &Path, stat: &std::fs::Metadata) -> [PathBuf; 3] {
+fn names(home: &Path, stat: &std::fs::Metadata) -> [PathBuf; 4] {
     let inode = stat.ino();
     let reflection = home.with_file_name(format!(".atomic-mmap.{inode:x}"));
     let since = stat.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
@@ -197,14 +200,15 @@ fn names(home: &Path, stat: &std::fs::Metadata) -> [PathBuf; 3] {
     let unfinished =
         home.with_file_name(format!(".atomic-mmap.{inode:x}-{seconds:x}.{nanos:x}.new"));
     let journal = reflection.with_added_extension("journal");
-    [reflection, unfinished, journal]
+    let store = reflection.with_added_extension("snapshots");
+    [reflection, unfinished, journal, store]
 }
 
 impl Image {
     /// Takes an image of the files at `path`.
     pub fn of(path: &Path) -> io::Result<(Image, Opened)> {
         let Some(home) = open(path)? else { return Ok(Default::default()) };
-        let [reflection, unfinished, journal] = names(path, &home.metadata()?);
+        let [reflection, unfinished, journal, store] = names(path, &home.metadata()?);
         let contents = |file: &Option<File>| file.as_ref().map(Contents::of).transpose();
         let opened = Opened {
             home: Some(home),
@@ -218,7 +222,9 @@ impl Image {
             reflection: contents(&opened.reflection)?,
             unfinished: contents(&opened.unfinished)?,
             // Only system calls write to the journal, so there is no need to read it between them.
+            // No kind with snapshots is single-stepped.
             journal: contents(&open(&journal)?)?,
+            store: contents(&open(&store)?)?,
         };
         Ok((image, opened))
     }
@@ -227,7 +233,7 @@ impl Image {
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.mark.hash(&mut hasher);
-        for file in [&self.home, &self.reflection, &self.unfinished, &self.journal] {
+        for file in [&self.home, &self.reflection, &self.unfinished, &self.journal, &self.store] {
             file.as_ref().map(|file| (file.len, file.digest)).hash(&mut hasher);
         }
         hasher.finish()
@@ -265,11 +271,12 @@ impl Image {
         // The home file does not change after this.
         let stat = home.metadata()?;
         let paths = names(path, &stat);
-        let all = [&self.reflection, &self.unfinished, &self.journal];
-        for ((contents, path), is_journal) in all.into_iter().zip(paths).zip([false, false, true]) {
+        let all = [&self.reflection, &self.unfinished, &self.journal, &self.store];
+        for ((contents, path), n) in all.into_iter().zip(paths).zip(0..) {
             let Some(contents) = contents else { continue };
             let file = contents.write(&path)?;
-            if is_journal {
+            let has_superblocks = n < 2;
+            if !has_superblocks {
                 continue;
             }
             for at in layout::SUPERBLOCKS {

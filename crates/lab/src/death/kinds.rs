@@ -1,21 +1,24 @@
 //! The kinds of operation, the steps before each, and the changes that each makes.
 //!
 //! Owns: the operations that the lab kills at every event or single-steps, with the states before
-//! and after. It also owns how a child does them, and how a child inspects the files afterwards.
+//! and after. It also owns how a child does them.
 //!
-//! May import: nothing of this folder.
+//! May import: `state`.
 
+use super::state::State;
 use atomic_mmap::testing::recorder::Recorder;
-use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, Options};
+use atomic_mmap::{
+    AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Integrity, Medium, Options,
+};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-const PAGE: u64 = 4096;
-const REGION: u64 = 64 * PAGE;
+pub(super) const PAGE: u64 = 4096;
+pub(super) const REGION: u64 = 64 * PAGE;
 /// Length of the file: two regions and a part of a page. That reaches all paths, and is quick to
 /// copy.
-const LEN: u64 = 2 * REGION + 1000;
+pub(super) const LEN: u64 = 2 * REGION + 1000;
 /// Number of the step under test. Each step fills its ranges with bytes that follow from its
 /// number.
 const ACT: u64 = 200;
@@ -46,6 +49,29 @@ pub enum Step {
     Close(CloseMode),
     /// Opens the file, and creates it if it does not exist.
     Open,
+    /// Opens the file with this use of page sums. All other steps that open keep the use.
+    OpenAs(Integrity),
+    /// Verifies all pages.
+    Verify,
+    /// Takes a snapshot of this name.
+    Seal(&'static str),
+    /// Drops the snapshot of this name.
+    Drop(&'static str),
+    /// Goes back to the snapshot of the first name. The present becomes a snapshot of the second.
+    RollBack(&'static str, Option<&'static str>),
+    /// Replaces the content by that of a stream.
+    Import(&'static Import),
+}
+
+/// A stream with a whole file.
+#[derive(Debug)]
+pub struct Import {
+    /// The name of its snapshot.
+    pub name: &'static str,
+    /// The content of that.
+    pub bytes: Vec<u8>,
+    /// The bytes of the stream.
+    pub stream: Vec<u8>,
 }
 
 /// A kind of operation.
@@ -72,9 +98,13 @@ pub enum Planted {
     NotAtAll,
     /// Changes a byte of both slots behind the engine's back, during the operation.
     Stray,
+    /// The snapshot has the bytes that the operation writes, as if no old ones had been kept.
+    Unkept,
+    /// The file has lost its page sums.
+    Unsummed,
 }
 
-/// All planted bugs.
+/// The planted bugs that every file can have.
 pub const PLANTED: [Planted; 3] = [Planted::InTwo, Planted::NotAtAll, Planted::Stray];
 
 /// Returns all kinds, except for the recovery of what a kill has left.
@@ -202,7 +232,8 @@ pub fn planted(planted: Planted) -> Kind {
     Kind { planted: Some(planted), ..kind }
 }
 
-fn fill(number: u64, at: u64, len: u64) -> Vec<u8> {
+/// Returns bytes that name the step that wrote them.
+pub(super) fn fill(number: u64, at: u64, len: u64) -> Vec<u8> {
     // No byte is 0, and neighbouring bytes and steps differ.
     (at..at + len).map(|n| (1 + (n * 31 + (n >> 8) * 7 + number * 59) % 255) as u8).collect()
 }
@@ -222,59 +253,83 @@ impl Step {
         self.ranges().into_iter().map(|(at, len)| fill(number, at, len)).collect()
     }
 
-    fn apply(&self, number: u64, bytes: &mut Vec<u8>) {
-        if let Step::SetLen(len) | Step::Replace(len) = self {
-            bytes.resize(*len as usize, 0);
+    fn apply(&self, number: u64, state: &mut State) {
+        match *self {
+            Step::SetLen(len) | Step::Replace(len) => state.bytes.resize(len as usize, 0),
+            Step::OpenAs(integrity) => state.has_sums = integrity != Integrity::Off,
+            Step::Seal(name) => state.seal(name),
+            Step::Drop(name) => drop(state.sealed.remove(name)),
+            Step::RollBack(name, undo) => {
+                let back = state.sealed[name].clone();
+                undo.into_iter().for_each(|undo| state.seal(undo));
+                state.bytes = back;
+            }
+            Step::Import(Import { name, bytes, .. }) => {
+                state.bytes.clone_from(bytes);
+                state.seal(name);
+            }
+            _ => {}
         }
         for ((at, len), new) in self.ranges().into_iter().zip(self.bytes(number)) {
-            bytes[at as usize..(at + len) as usize].copy_from_slice(&new);
+            state.bytes[at as usize..(at + len) as usize].copy_from_slice(&new);
         }
+    }
+
+    /// Returns `true` if the step changes no bytes, and counts at once wherever durable points are
+    /// kept.
+    fn is_durable_by_itself(&self) -> bool {
+        matches!(self, Step::OpenAs(_) | Step::Drop(_))
     }
 }
 
-/// The bytes of the file as every reader sees them, and at the last durable point.
-struct Bytes {
-    seen: Vec<u8>,
-    durable: Vec<u8>,
+/// The file as every reader sees it, and at the last durable point.
+struct States {
+    seen: State,
+    durable: State,
 }
 
 impl Kind {
     /// Returns the states that are allowed after a process crash: before and after the operation.
-    pub fn states(&self) -> [Vec<u8>; 2] {
+    pub fn states(&self) -> [State; 2] {
         let undone = self.durability == Durability::AtomicSync;
-        self.bytes().map(|bytes| if undone { bytes.durable } else { bytes.seen })
+        self.both().map(|states| if undone { states.durable } else { states.seen })
     }
 
     /// Returns the states that are allowed after a restart of the machine: before and after the
     /// operation. If the operation makes two durable points, the first of them holds the bytes
     /// before the operation.
-    pub fn points(&self) -> [Vec<u8>; 3] {
-        let [before, after] = self.bytes();
+    pub fn points(&self) -> [State; 3] {
+        let [before, after] = self.both();
         [before.durable, before.seen, after.durable]
     }
 
-    fn bytes(&self) -> [Bytes; 2] {
-        let mut bytes = vec![0; LEN as usize];
-        let mut durable = bytes.clone();
-        let apply = |bytes: &mut Vec<u8>, durable: &mut Vec<u8>, step: &Step, number| {
-            let len = bytes.len();
-            step.apply(number, bytes);
+    fn both(&self) -> [States; 2] {
+        let mut seen = State::new(LEN);
+        let mut durable = seen.clone();
+        let apply = |seen: &mut State, durable: &mut State, step: &Step, number| {
+            let len = seen.bytes.len();
+            step.apply(number, seen);
             let is_point = match step {
-                Step::Open | Step::View(..) => false,
+                Step::Open | Step::OpenAs(_) | Step::View(..) | Step::Verify | Step::Drop(_) => {
+                    false
+                }
                 Step::Sync | Step::Deploy(..) | Step::Close(_) => true,
-                Step::SetLen(_) | Step::Replace(_) if bytes.len() < len => true,
+                Step::Seal(_) | Step::RollBack(..) | Step::Import(_) => true,
+                Step::SetLen(_) | Step::Replace(_) if seen.bytes.len() < len => true,
                 _ => self.durability == Durability::EveryWrite,
             };
             if is_point {
-                durable.clone_from(bytes);
+                durable.clone_from(seen);
+            } else if step.is_durable_by_itself() {
+                step.apply(number, durable);
             }
         };
         for (step, number) in self.before.iter().zip(1..) {
-            apply(&mut bytes, &mut durable, step, number);
+            apply(&mut seen, &mut durable, step, number);
         }
-        let before = Bytes { seen: bytes.clone(), durable: durable.clone() };
-        apply(&mut bytes, &mut durable, &self.act, ACT);
-        [before, Bytes { seen: bytes, durable }]
+        let before = States { seen: seen.clone(), durable: durable.clone() };
+        apply(&mut seen, &mut durable, &self.act, ACT);
+        [before, States { seen, durable }]
     }
 }
 
@@ -302,13 +357,17 @@ impl Stage<'_> {
             .deploy(DeployPolicy::Manual)
     }
 
-    /// Opens the file and recovers it.
+    /// Opens the file and recovers it. It keeps its page sums, or has none.
     pub fn open(&self) -> Result<AtomicMappedFile, Error> {
-        self.open_with(Durability::OnSync)
+        self.open_with(self.options())
     }
 
-    fn open_with(&self, durability: Durability) -> Result<AtomicMappedFile, Error> {
-        let options = self.options().durability(durability);
+    /// Opens the file with this use of page sums.
+    pub fn open_as(&self, integrity: Integrity) -> Result<AtomicMappedFile, Error> {
+        self.open_with(self.options().integrity(integrity))
+    }
+
+    fn open_with(&self, options: Options) -> Result<AtomicMappedFile, Error> {
         match self.recorder {
             Some(recorder) => {
                 // The number of events must be the same in each run.
@@ -352,6 +411,23 @@ impl Stage<'_> {
                 }
                 self.step(kind, &mut file, &kind.act, &bytes).expect("the operation");
             }
+            (Some(Planted::Unkept), &Step::Write(at, len)) => {
+                let (file, name) = (file.as_ref().expect("open"), "a");
+                let mut old = vec![0; len as usize];
+                file.read_at(&mut old, at).expect("the old bytes");
+                file.drop_snapshot(name).expect("there is one");
+                file.write_at(&bytes[0], at).expect("too early");
+                file.snapshot(name).expect("too late");
+                file.write_at(&old, at).expect("the old bytes");
+                begin();
+                file.write_at(&bytes[0], at).expect("the operation");
+            }
+            (Some(Planted::Unsummed), _) => {
+                drop(file.take());
+                file = Some(self.open_as(Integrity::Off).expect("open"));
+                begin();
+                self.step(kind, &mut file, &kind.act, &bytes).expect("the operation");
+            }
             (planted, act) => panic!("{planted:?} cannot be planted into {act:?}"),
         }
         end();
@@ -366,9 +442,14 @@ impl Stage<'_> {
         step: &Step,
         bytes: &[Vec<u8>],
     ) -> Result<(), Error> {
+        let options = || self.options().durability(kind.durability);
         let file = match step {
             Step::Open => {
-                *opened = Some(self.open_with(kind.durability)?);
+                *opened = Some(self.open_with(options())?);
+                return Ok(());
+            }
+            Step::OpenAs(integrity) => {
+                *opened = Some(self.open_with(options().integrity(*integrity))?);
                 return Ok(());
             }
             Step::Close(mode) => return opened.take().expect("open").close(*mode),
@@ -398,60 +479,14 @@ impl Stage<'_> {
                 std::mem::forget(file.view(*start..*end)?);
                 Ok(())
             }
-            Step::Open | Step::Close(_) => Ok(()),
+            Step::Verify => file.verify(0..file.len()).map(drop),
+            Step::Seal(name) => file.snapshot(name).map(drop),
+            Step::Drop(name) => file.drop_snapshot(name),
+            Step::RollBack(name, undo) => file.roll_back(name, *undo),
+            Step::Import(import) => file.import_over(&import.stream[..]).map(drop),
+            Step::Open | Step::OpenAs(_) | Step::Close(_) => Ok(()),
         }
     }
-}
-
-/// Opens and recovers the files at `path`, and returns the number of the state that they hold. Then
-/// closes the file, directly or after a fast close, and checks the plain bytes. Runs in a child.
-pub fn look(stage: &Stage<'_>, states: &[Vec<u8>], fast_first: bool) -> Result<usize, String> {
-    let call = |what: &'static str| move |e: Error| format!("{what}: {e}");
-    let file = stage.open().map_err(call("cannot be opened"))?;
-    let mut bytes = vec![0; file.len() as usize];
-    file.read_at(&mut bytes, 0).map_err(call("cannot be read"))?;
-    let state = states
-        .iter()
-        .position(|state| *state == bytes)
-        .ok_or_else(|| format!("holds no state that may be: {}", differences(&bytes, states)))?;
-    let file = if fast_first {
-        file.close(CloseMode::Fast).map_err(call("cannot be closed fast"))?;
-        stage.open().map_err(call("cannot be opened again"))?
-    } else {
-        file
-    };
-    file.close(CloseMode::Spatial).map_err(call("cannot be closed"))?;
-    let plain = std::fs::read(stage.path).map_err(|e| format!("cannot be read: {e}"))?;
-    if plain != bytes {
-        let wrong = differences(&plain, &[bytes]);
-        return Err(format!("the closed file holds other bytes than were read: {wrong}"));
-    }
-    let folder = stage.path.parent().expect("a folder");
-    let left: Vec<_> = std::fs::read_dir(folder)
-        .map_err(|e| e.to_string())?
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path != stage.path)
-        .collect();
-    if !left.is_empty() {
-        return Err(format!("closed, and these are left: {left:?}"));
-    }
-    Ok(state)
-}
-
-fn differences(found: &[u8], states: &[Vec<u8>]) -> String {
-    let one = |state: &Vec<u8>| {
-        if state.len() != found.len() {
-            return format!("{} bytes instead of {}", found.len(), state.len());
-        }
-        let differ = |n: &usize| found[*n] != state[*n];
-        let count = (0..found.len()).filter(differ).count();
-        let first = (0..found.len()).find(differ).unwrap_or(0);
-        let last = (0..found.len()).rfind(differ).unwrap_or(0);
-        format!("{count} bytes of {first}..={last} differ")
-    };
-    let all: Vec<String> = states.iter().map(one).collect();
-    all.join(", from the other state ")
 }
 
 #[cfg(test)]

@@ -8,14 +8,19 @@
 //! | `numbered` | part `numbered`: kills at each event of each kind of operation |
 //! | `stepped`, `image` | part `steps`: a check after each instruction, and images of the files |
 //! | `kinds` | the kinds of operation, and their changes |
+//! | `sealed` | the kinds on files with snapshots and page sums |
+//! | `state`, `look` | the states of a file, and the look at what a kill has left |
 //! | `process` | processes: fork, wait and kill |
 
 pub mod image;
 pub mod kinds;
 pub mod ledger;
+pub mod look;
 pub mod numbered;
 pub mod process;
+pub mod sealed;
 pub mod slices;
+pub mod state;
 #[cfg(target_arch = "x86_64")]
 pub mod stepped;
 pub mod timed;

@@ -12,14 +12,19 @@
 //! The part then tests recovery in the same way. It kills the recovery at one of its own events and
 //! recovers again. The result must be that of an uninterrupted recovery.
 //!
+//! `LAB_NUMBERED=text` runs the sweeps with this text in their name, such as `Dax roll back`.
+//!
 //! Operations run on one thread, so equal n leave equal files. Kind, medium and numbers are enough
 //! to repeat a violation.
 //!
-//! May import: `image`, `kinds`, `process`.
+//! May import: `image`, `kinds`, `look`, `process`, `sealed`, `state`.
 
 use super::image::Image;
-use super::kinds::{self, Kind, PLANTED, Stage, look};
+use super::kinds::{self, Kind, PLANTED, Planted, Stage};
+use super::look::look;
 use super::process::{End, Outcome as Became, ask, start};
+use super::sealed;
+use super::state::State;
 use super::writer::PATIENCE;
 use super::{Ground, grounds};
 use crate::part::{Outcome, Settings};
@@ -34,6 +39,12 @@ use tempfile::TempDir;
 /// of the recovery.
 const SECOND_QUICK: usize = 40;
 const SECOND_LONG: usize = 2000;
+/// The amounts of a quick run over kinds with snapshots or sums: number of killed recoveries, and
+/// of events from one kill to the next. Long operations are killed less often towards their end.
+const SECOND_OF_COMPANIONS: usize = 8;
+const STEP_OF_COMPANIONS: usize = 6;
+/// Number of events by which the step between two kills grows by one, where it is no single event.
+const GROWTH: usize = 50;
 
 /// The counts and findings of a run.
 #[derive(Clone, Default, Debug)]
@@ -55,7 +66,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
         Ok(grounds) => grounds,
         Err(why) => return Outcome { skipped: Some(why), ..outcome },
     };
-    for planted in PLANTED {
+    for planted in PLANTED.into_iter().chain([Planted::Unkept, Planted::Unsummed]) {
         outcome.planted += 1;
         if finds(settings, &grounds[0], planted) {
             outcome.killed += 1;
@@ -64,18 +75,19 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
         }
     }
     let second = if settings.quick { SECOND_QUICK } else { SECOND_LONG };
-    let kinds = kinds::all();
-    let of_points = kinds::of_durable_points();
+    let (kinds, of_points) = (all(), of_durable_points());
     let mut sum = Tally::default();
     let mut subjects = 0;
+    let only = std::env::var("LAB_NUMBERED").unwrap_or_default();
     let fast = || grounds.iter().filter(|ground| !ground.is_slow);
     for ground in fast() {
         let more = if ground.medium == Medium::PageCache { &of_points[..] } else { &[] };
         for kind in kinds.iter().chain(more) {
-            // Persistent memory covers all paths and is always swept. On the other media, a tenth
-            // is.
+            // Persistent memory covers all paths and is always swept, with files that have neither
+            // snapshots nor sums. Of the rest, a tenth is.
             let name = format!("{} {:?} {}", ground.name, ground.medium, kind.name);
-            if ground.medium != Medium::Dax && !settings.has_name(&name) {
+            let is_always = ground.medium == Medium::Dax && !has_companions(kind);
+            if !is_always && !settings.has_name(&name) || !name.contains(&only) {
                 continue;
             }
             subjects += 1;
@@ -86,7 +98,13 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
                 (true, true) => 2,
                 (false, _) => 1,
             };
-            sweep(ground, kind, [second, back], &mut rng, &mut sum);
+            let (second, step) = match settings.quick && has_companions(kind) {
+                true => (SECOND_OF_COMPANIONS, STEP_OF_COMPANIONS),
+                false => (second, 1),
+            };
+            let first = 1 + settings.seed as usize % step;
+            let amount = Amount { second, back, first, step };
+            sweep(ground, kind, amount, &mut rng, &mut sum);
             progress.tick(format_args!("{}, {}: {} kills", ground.name, kind.name, sum.kills));
         }
     }
@@ -94,17 +112,34 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     outcome.recoveries = sum.compared;
     outcome.runs = format!(
         "{}{subjects} sweeps, of {} kinds of operation on {} media and {} more where durable points are kept, \
-         killed at every event and in the middle of every copy, and then {} times in recovery",
+         killed at every event and in the middle of every copy ({} with snapshots or sums), and then {} times \
+         in recovery",
         settings.tenth_in_words(),
         kinds.len(),
         fast().count(),
         of_points.len(),
+        if settings.quick { "at one of six or more" } else { "also" },
         sum.second,
     );
     let seed = settings.seed;
     let again = |what: &String| format!("{what} (again: lab numbered --seed {seed})");
     outcome.violations.extend(sum.violations.iter().map(again));
     outcome
+}
+
+/// Returns the kinds that every medium has.
+fn all() -> Vec<Kind> {
+    [kinds::all(), sealed::with_snapshots(), sealed::with_sums()].concat()
+}
+
+/// Returns the kinds of files with durable points alone.
+fn of_durable_points() -> Vec<Kind> {
+    [kinds::of_durable_points(), sealed::of_durable_points()].concat()
+}
+
+/// Returns `true` if a state of the kind has snapshots or page sums.
+fn has_companions(kind: &Kind) -> bool {
+    kind.states().iter().any(|state| state.has_sums || !state.sealed.is_empty())
 }
 
 /// Runs a small sweep over the operations with `name` in their name, and returns the violations.
@@ -117,8 +152,14 @@ pub fn quick_check(settings: &Settings, name: &str, second: usize) -> Vec<String
     };
     let mut sum = Tally::default();
     // Persistent memory covers all paths; the other media skip some.
-    for kind in kinds::all().iter().filter(|kind| kind.name.contains(name)) {
-        sweep(&grounds[0], kind, [second, 1], &mut settings.rng(kind.name), &mut sum);
+    for kind in all().iter().filter(|kind| kind.name.contains(name)) {
+        sweep(
+            &grounds[0],
+            kind,
+            Amount::of_a_check(kind, second),
+            &mut settings.rng(kind.name),
+            &mut sum,
+        );
     }
     sum.violations
 }
@@ -132,11 +173,17 @@ pub fn quick_check_of_points(settings: &Settings, name: &str, second: usize) -> 
     let mut sum = Tally::default();
     let ground = grounds.iter().find(|g| g.medium == Medium::PageCache && !g.is_slow);
     for (ground, kind) in ground.into_iter().flat_map(|ground| {
-        let kinds = [kinds::all(), kinds::of_durable_points()].concat();
+        let kinds = [all(), of_durable_points()].concat();
         kinds.into_iter().map(move |kind| (ground, kind))
     }) {
         if kind.name.contains(name) {
-            sweep(ground, &kind, [second, 1], &mut settings.rng(kind.name), &mut sum);
+            sweep(
+                ground,
+                &kind,
+                Amount::of_a_check(&kind, second),
+                &mut settings.rng(kind.name),
+                &mut sum,
+            );
         }
     }
     sum.violations
@@ -145,18 +192,51 @@ pub fn quick_check_of_points(settings: &Settings, name: &str, second: usize) -> 
 /// Returns `true` if a sweep finds a planted bug.
 pub fn finds(settings: &Settings, ground: &Ground, planted: kinds::Planted) -> bool {
     let mut sum = Tally::default();
-    sweep(ground, &kinds::planted(planted), [0, 1], &mut settings.rng("planted"), &mut sum);
+    let kind = match planted {
+        Planted::Unkept | Planted::Unsummed => sealed::planted(planted),
+        _ => kinds::planted(planted),
+    };
+    sweep(ground, &kind, Amount::of_a_check(&kind, 0), &mut settings.rng("planted"), &mut sum);
     !sum.violations.is_empty()
 }
 
-/// The place of a sweep, and its amounts.
+/// The amount of a sweep.
+#[derive(Clone, Copy, Debug)]
+struct Amount {
+    /// Number of killed recoveries.
+    second: usize,
+    /// A restart is tested at one kill out of this number.
+    back: usize,
+    /// The first event that is the last one.
+    first: usize,
+    /// Number of events from one kill to the next, at first.
+    step: usize,
+}
+
+impl Amount {
+    /// Returns the amount of a test.
+    fn of_a_check(kind: &Kind, second: usize) -> Amount {
+        let step = if has_companions(kind) { STEP_OF_COMPANIONS } else { 1 };
+        Amount { second, back: 1, first: 1, step }
+    }
+
+    /// Returns the events at which the process is killed.
+    fn events(self) -> impl Iterator<Item = usize> {
+        let next = move |n: &usize| {
+            let more = if self.step > 1 { n / GROWTH } else { 0 };
+            Some(n + self.step + more)
+        };
+        std::iter::successors(Some(self.first), next)
+    }
+}
+
+/// The place of a sweep, and its states.
 struct Sweep<'a> {
     ground: &'a Ground,
     kind: &'a Kind,
-    states: [Vec<u8>; 2],
+    states: [State; 2],
     /// The states that a restart may go back to, on files with durable points.
-    points: Option<[Vec<u8>; 3]>,
-    /// A restart is tested at one event out of this number.
+    points: Option<[State; 3]>,
     back: usize,
     folder: TempDir,
     files: u64,
@@ -195,7 +275,7 @@ fn as_death(became: Became) -> Result<bool, String> {
 pub fn look_in_a_child(
     ground: &Ground,
     path: &Path,
-    states: &[Vec<u8>],
+    states: &[State],
     fast_first: bool,
 ) -> Result<usize, String> {
     let stage = Stage { path, medium: ground.medium, recorder: None };
@@ -206,9 +286,8 @@ pub fn look_in_a_child(
     answer.parse().map_err(|_| answer)
 }
 
-/// Kills a kind at every event, and tests a restart at every `back`-th event. Then kills `second`
-/// recoveries of the remaining files.
-fn sweep(ground: &Ground, kind: &Kind, [second, back]: [usize; 2], rng: &mut Rng, sum: &mut Tally) {
+/// Kills a kind at its events, and tests restarts. Then kills recoveries of the remaining files.
+fn sweep(ground: &Ground, kind: &Kind, amount: Amount, rng: &mut Rng, sum: &mut Tally) {
     let folder = match ground.folder() {
         Ok(folder) => folder,
         Err(what) => return sum.violations.push(what),
@@ -217,7 +296,8 @@ fn sweep(ground: &Ground, kind: &Kind, [second, back]: [usize; 2], rng: &mut Rng
     // enough there.
     let keeps = ground.medium == Medium::PageCache && kind.planted.is_none();
     let points = keeps.then(|| kind.points());
-    let mut sweep = Sweep { ground, kind, states: kind.states(), points, back, folder, files: 0 };
+    let (states, back) = (kind.states(), amount.back);
+    let mut sweep = Sweep { ground, kind, states, points, back, folder, files: 0 };
     let before = sum.violations.len();
     let wrong = |n: usize, death: Death, what: String| {
         format!("{}, {}, killed at event {n} ({death:?}): {what}", ground.name, kind.name)
@@ -226,8 +306,8 @@ fn sweep(ground: &Ground, kind: &Kind, [second, back]: [usize; 2], rng: &mut Rng
     let mut left = Vec::new();
     for death in [Death::Before, Death::Halfway] {
         let mut committed = false;
-        for n in 1.. {
-            match sweep.kill_at(n, death, committed, sum) {
+        for (k, n) in (1..).zip(amount.events()) {
+            match sweep.kill_at((k, n), death, committed, sum) {
                 Ok(Some(state)) => {
                     committed |= state == 1 && sweep.states[0] != sweep.states[1];
                     left.push((n, death, state));
@@ -243,7 +323,7 @@ fn sweep(ground: &Ground, kind: &Kind, [second, back]: [usize; 2], rng: &mut Rng
     if sum.violations.len() > before {
         return;
     }
-    for _ in 0..second {
+    for _ in 0..amount.second {
         let (n, death, state) = left[rng.usize(0..left.len())];
         if let Err(what) = sweep.kill_recovery(n, death, state, rng, sum) {
             sum.violations.push(wrong(n, death, what));
@@ -266,10 +346,11 @@ impl Sweep<'_> {
         let _later_otherwise = std::fs::remove_dir_all(path.parent().expect("a folder"));
     }
 
-    /// Kills at one event. Returns the state that was found, or `None` after the last event.
+    /// Kills at event `n`, which is kill `k` of the sweep. Returns the state that was found, or
+    /// `None` after the last event.
     fn kill_at(
         &mut self,
-        n: usize,
+        (k, n): (usize, usize),
         death: Death,
         committed: bool,
         sum: &mut Tally,
@@ -277,13 +358,13 @@ impl Sweep<'_> {
         let path = self.new_file()?;
         let died = die(self.ground, self.kind, &path, n, death)?;
         sum.kills += u64::from(died);
-        if !died || (n + death as usize).is_multiple_of(self.back) {
+        if !died || (k + death as usize).is_multiple_of(self.back) {
             self.look_back(&path, died, sum)?;
         }
         // The effect of an operation stays once it has returned, or once the effect was found.
         let allowed = if died && !committed { &self.states[..] } else { &self.states[1..] };
         let base = 2 - allowed.len();
-        let state = base + look_in_a_child(self.ground, &path, allowed, n.is_multiple_of(2))?;
+        let state = base + look_in_a_child(self.ground, &path, allowed, k.is_multiple_of(2))?;
         sum.compared += 1;
         self.remove(&path);
         Ok(died.then_some(state))

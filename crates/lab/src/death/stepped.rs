@@ -22,12 +22,13 @@
 //! line has changed. Slots are not valid while they are filled. If they were, any of the chosen
 //! images would show it.
 //!
-//! May import: `image`, `kinds`, `numbered`, `process`.
+//! May import: `image`, `kinds`, `numbered`, `process`, `state`.
 
 use super::image::{Contents, Image, Opened};
 use super::kinds::{self, Kind, PLANTED, Stage, Step};
 use super::numbered::{die, look_in_a_child};
 use super::process::{Child, OnOneProcessor, ask, fork};
+use super::state::State;
 use super::writer::PATIENCE;
 use super::{Ground, grounds};
 use crate::part::{Outcome, Settings};
@@ -71,7 +72,7 @@ struct Subject {
     kind: Kind,
     /// The operation recovers from a crash of this kind at this event.
     left_by: Option<(Kind, usize)>,
-    states: Vec<Vec<u8>>,
+    states: Vec<State>,
 }
 
 /// Runs the part `steps`.
