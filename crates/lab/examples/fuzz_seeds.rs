@@ -38,6 +38,7 @@ fn main() {
     let others = hostile(&folder)
         + mismatches(&folder)
         + operations(&folder)
+        + sealed(&folder)
         + structures(&folder)
         + entries(&folder)
         + turns(&folder)
@@ -517,6 +518,25 @@ fn operations(folder: &Path) -> usize {
             seed.extend((0..rng.u64(1..5)).map(|_| rng.u8(..)));
         }
         keep(folder, "operations", &format!("life-{n:03}"), &seed);
+    }
+    COUNT as usize
+}
+
+/// Writes seeds of files with page sums and snapshots.
+fn sealed(folder: &Path) -> usize {
+    const COUNT: u64 = 24;
+    let mut rng = Rng::with_seed(SEED);
+    for n in 0..COUNT {
+        // Short files, on each medium. Half of the seeds read with sums at each read.
+        let mut seed = vec![rng.u8(..4) | 16 | 96, rng.u8(..), rng.u8(..)];
+        seed.push(rng.u8(..64) | 128 | (n as u8 & 1) << 6);
+        for _ in 0..rng.u64(10..25) {
+            let dies = u8::from(rng.u8(..100) < 15) << 6 | u8::from(rng.bool()) << 7;
+            let op = if rng.u8(..3) == 0 { 63 } else { rng.u8(..64) };
+            seed.push(op | dies);
+            seed.extend((0..rng.u64(1..5)).map(|_| rng.u8(..)));
+        }
+        keep(folder, "operations", &format!("sealed-{n:03}"), &seed);
     }
     COUNT as usize
 }

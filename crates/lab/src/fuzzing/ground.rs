@@ -78,6 +78,8 @@ pub struct Slot {
     pub reflection: PathBuf,
     /// Path of the journal.
     pub journal: PathBuf,
+    /// Path of the store of snapshots.
+    pub snapshots: PathBuf,
     /// Identity of the home file.
     pub identity: Identity,
     file: File,
@@ -207,7 +209,8 @@ impl Slot {
         let identity = stat(&file).identity;
         let reflection = dir.join(format!(".atomic-mmap.{:x}", identity.inode));
         let journal = reflection.with_added_extension("journal");
-        Slot { home, reflection, journal, identity, file, recorder }
+        let snapshots = reflection.with_added_extension("snapshots");
+        Slot { home, reflection, journal, snapshots, identity, file, recorder }
     }
 
     /// Returns what the system says about the home file.
@@ -259,11 +262,13 @@ impl Slot {
         self.stat()
     }
 
-    /// Writes the reflection file and the journal from the image.
+    /// Writes the reflection file, the journal and the store of snapshots from the image.
     pub fn put_reflection(&self, image: &Image) {
-        for (path, contents) in
-            [(&self.reflection, &image.reflection), (&self.journal, &image.journal)]
-        {
+        for (path, contents) in [
+            (&self.reflection, &image.reflection),
+            (&self.journal, &image.journal),
+            (&self.snapshots, &image.snapshots),
+        ] {
             match contents {
                 Some(contents) => put(path, contents),
                 None => remove(path),
@@ -278,8 +283,9 @@ impl Slot {
         let mark = platform
             .get_xattr(&of_platform(&self.file), marker::NAME)
             .expect("to read the attribute");
-        let (reflection, journal) = (read(&self.reflection), read(&self.journal));
-        let image = Image { home, reflection, journal, mark };
+        let [reflection, journal, snapshots] =
+            [&self.reflection, &self.journal, &self.snapshots].map(|path| read(path));
+        let image = Image { home, reflection, journal, snapshots, mark };
         self.recorder.take();
         image
     }
@@ -294,6 +300,7 @@ impl Slot {
         for (name, found, was) in [
             ("reflection file", &found.reflection, &image.reflection),
             ("journal", &found.journal, &image.journal),
+            ("store of snapshots", &found.snapshots, &image.snapshots),
         ] {
             match (found, was) {
                 (None, None) => {}

@@ -3,6 +3,7 @@
 use atomic_mmap::testing::recorder::{Event, What};
 use atomic_mmap::testing::{FileId, PAGE};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 const P: u64 = PAGE as u64;
@@ -137,6 +138,8 @@ pub struct Image {
     pub reflection: Option<Contents>,
     /// The journal of the reflection file, if there is one.
     pub journal: Option<Contents>,
+    /// The store of snapshots, if there is one.
+    pub snapshots: Option<Contents>,
     /// Value of the attribute.
     pub mark: Option<Vec<u8>>,
 }
@@ -157,6 +160,7 @@ pub struct Player {
     files: [Contents; 4],
     is_named: bool,
     has_journal: bool,
+    has_store: bool,
     mark: Marked,
 }
 
@@ -186,10 +190,11 @@ impl Player {
                 image.home.clone(),
                 image.reflection.clone().unwrap_or_default(),
                 image.journal.clone().unwrap_or_default(),
-                Contents::default(),
+                image.snapshots.clone().unwrap_or_default(),
             ],
             is_named: image.reflection.is_some(),
             has_journal: image.journal.is_some(),
+            has_store: image.snapshots.is_some(),
             mark: match image.mark {
                 None => Marked::Nothing,
                 Some(_) if image.is_closing() => Marked::Closing,
@@ -201,11 +206,12 @@ impl Player {
     /// Returns the image that a crash leaves now. The caller provides the value of the attribute of
     /// a pair in use.
     pub fn image(&self, mark: &Option<Vec<u8>>) -> Image {
-        let [home, reflection, journal, _] = &self.files;
+        let [home, reflection, journal, store] = &self.files;
         Image {
             home: home.clone(),
             reflection: self.is_named.then(|| reflection.clone()),
             journal: self.has_journal.then(|| journal.clone()),
+            snapshots: self.has_store.then(|| store.clone()),
             mark: match self.mark {
                 Marked::Nothing => None,
                 Marked::InUse => mark.clone(),
@@ -229,7 +235,12 @@ impl Player {
             }
             What::Punch { file, offset, len } => self.at(*file).zero(*offset, offset + len),
             What::SetLen { file, len } => self.at(*file).set_len(*len),
+            What::Rename { to, .. } if is_store(to) => self.has_store = true,
             What::Rename { .. } => self.is_named = true,
+            What::Remove { path } if is_store(path) => {
+                self.has_store = false;
+                self.files[3] = Contents::default();
+            }
             What::Remove { path } => match path.extension().and_then(|end| end.to_str()) {
                 // The event concerns a reflection file that had no name yet.
                 Some("new") => {}
@@ -271,4 +282,9 @@ impl Player {
             FileId::Snapshots => &mut self.files[3],
         }
     }
+}
+
+/// Returns `true` for the name of a store of snapshots, also of one that is not finished.
+fn is_store(path: &Path) -> bool {
+    path.to_string_lossy().contains(".snapshots")
 }

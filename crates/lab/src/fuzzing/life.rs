@@ -21,6 +21,10 @@ const COMPARED: usize = 700;
 const JOURNAL: u64 = 64 << 10;
 /// Maximum number of pages that records may name. Replaying more takes time and shows nothing new.
 const REPLAYED: u64 = 20_000;
+/// Maximum length of a file that gets sums, in bytes.
+const SUMMED: u64 = 16 << 20;
+/// The flag of the superblock of a pair with page sums.
+const SAYS_SUMS: u32 = 4;
 
 /// The identity of another boot.
 pub const ANOTHER_BOOT: [u8; 16] = [0xB0; 16];
@@ -65,9 +69,8 @@ impl Life {
 
 /// Returns the options for `how`.
 pub fn options(how: &How, life: Life) -> Options {
-    // The patterns damage bytes that sums would cover: they ask what is read without them.
     let mut options = AtomicMappedFile::options()
-        .integrity(Integrity::Off)
+        .integrity(how.integrity)
         .on_mismatch(how.wish)
         .deploy(life.policy())
         .durability(how.durability)
@@ -82,10 +85,32 @@ pub fn options(how: &How, life: Life) -> Options {
     options
 }
 
+/// Returns how an image of an input is opened. Its bytes have no sums that fit. So a pair that says
+/// that it has some is opened without, and gives them up. A long file is opened without, too, since
+/// its first sums take long.
+fn without_sums_of_no_bytes(how: &How, image: &Image, around: &Around) -> How {
+    let says = |reflection: &Contents| {
+        layout::SUPERBLOCKS.iter().any(|at| {
+            let bytes = reflection.bytes(*at, sums::SUPERBLOCK_LEN);
+            bytes.starts_with(b"AtomMmap") && sums::small(&bytes, 28) & SAYS_SUMS != 0
+        })
+    };
+    let is_long = |file: &Contents| file.len > layout::reflection_len(SUMMED);
+    let reflections = || around.companions.values().chain(&image.reflection);
+    let is_refused = is_long(&image.home) || reflections().any(|file| says(file) || is_long(file));
+    How { integrity: if is_refused { Integrity::Off } else { how.integrity }, ..*how }
+}
+
+/// Opens the pair of an input: [`open_pair`].
+pub fn open(ground: &Ground, slot: &Slot, image: &Image, how: &How, life: Life) {
+    let how = without_sums_of_no_bytes(how, image, &ground.around(slot));
+    open_pair(ground, slot, image, &how, life);
+}
+
 /// Opens the pair, and panics unless the outcome is the expected one. A refused open leaves the
 /// pair and the folder unchanged. After a successful open, the file is used and ends as a plain
 /// file. Files of other pairs stay unchanged in any case.
-pub fn open(ground: &Ground, slot: &Slot, image: &Image, how: &How, life: Life) {
+fn open_pair(ground: &Ground, slot: &Slot, image: &Image, how: &How, life: Life) {
     if cost(image, slot.stat().len) > REPLAYED {
         return;
     }
@@ -110,7 +135,7 @@ pub fn open(ground: &Ground, slot: &Slot, image: &Image, how: &How, life: Life) 
             let name = path.file_name().expect("a name").to_string_lossy().into_owned();
             assert!(around.companions.contains_key(&name), "{name} is no journal");
             ground::remove(&path);
-            open(ground, slot, &slot.image(), how, life);
+            open_pair(ground, slot, &slot.image(), how, life);
         }
         (Outcome::Opened(bytes, gone), Ok(file)) => {
             live(ground, slot, file, bytes, how, life);
@@ -228,10 +253,18 @@ fn live(
     } else {
         file
     };
+    let file = if how.integrity == Integrity::Off {
+        file
+    } else {
+        assert_eq!(file.verify(0..file.len()).expect("to verify").damaged, [], "sums");
+        file.close(CloseMode::Spatial).expect("to close with sums");
+        let how = How { wish: OnMismatch::Refuse, integrity: Integrity::Off, ..*how };
+        options(&how, life).open(&slot.home).expect("to open without sums")
+    };
     file.close(CloseMode::Spatial).expect("to close for good");
     // The caller checks the companions that remain.
-    let Image { reflection, journal, .. } = slot.image();
-    slot.assert_is(&Image { home: bytes, reflection, journal, mark: None }, "closed");
+    let left = Image { home: bytes, mark: None, ..slot.image() };
+    slot.assert_is(&left, "closed");
 }
 
 /// Opens the files that a restart of the machine leaves of an open pair, in the other slot.
@@ -249,7 +282,7 @@ fn restart(ground: &Ground, slot: &Slot, how: &How, life: Life) {
     ground::adopt(reflection, &stat, Some(&now));
     sums::repair_superblocks(reflection);
     other.put_reflection(&image);
-    open(ground, other, &image, how, life.without_restart());
+    open_pair(ground, other, &image, how, life.without_restart());
     // The files of a refused open stay.
     other.put_home(&Image::default());
     other.put_reflection(&Image::default());

@@ -1,7 +1,8 @@
 //! Fuzz target: opens a pair with any bytes in the place of the reflection file.
 //!
 //! ```text
-//! 0  bits 0-1: wish, 2-3: medium, 4-5: reservation, 6-7: durability
+//! 0  bits 0-1: wish, 2-3: medium, 4-5: reservation, 6-7: durability; a 3 in the first or the
+//!    last: page sums
 //! 1  what is done with the file, if it opens (life)
 //! 2  bit 0: both superblocks of this file to begin with; 1: closed, 2: of another boot, 3: marked,
 //!    4: there is no reflection file at all, 5: no journal, 6-7: what they say of durable points
@@ -19,7 +20,7 @@ use atomic_mmap::testing::layout;
 use atomic_mmap::testing::superblock::{
     Cache, ClosedAs, DurableBase, DurablePoints, Identity, State, Superblock,
 };
-use atomic_mmap::{Durability, Medium, OnMismatch};
+use atomic_mmap::{Durability, Integrity, Medium, OnMismatch};
 
 /// The pair's uuid in all inputs, which the superblocks of seeds contain.
 pub const UUID: [u8; 16] = *b"fuzzed pair, all";
@@ -36,7 +37,14 @@ pub fn how(byte: u8) -> How {
     let reserved = [Some(16 << 20), None, Some(3 << 30), Some(20_000)];
     let durability =
         [Durability::OnSync, Durability::AtomicSync, Durability::EveryWrite, Durability::OnSync];
+    // The numbers that repeat a wish or a durability choose sums.
+    let integrity = match (byte >> 6, byte & 3) {
+        (3, _) => Integrity::OnRead,
+        (_, 3) => Integrity::OnScrub,
+        _ => Integrity::Off,
+    };
     How {
+        integrity,
         wish: wishes[usize::from(byte & 3)],
         medium: media[usize::from(byte >> 2 & 3)],
         max_len: reserved[usize::from(byte >> 4 & 3)],

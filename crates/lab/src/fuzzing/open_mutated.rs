@@ -1,7 +1,8 @@
 //! Fuzz target: opens a crashed pair with changes and with correct checksums.
 //!
 //! ```text
-//! 0  bits 0-1: wish, 2-3: medium, 4-5: reservation, 6-7: durability
+//! 0  bits 0-1: wish, 2-3: medium, 4-5: reservation, 6-7: durability; a 3 in the first or the
+//!    last: page sums
 //! 1  what is done with the file, if it opens (life)
 //! 2  the image to begin with: 0 = two new superblocks, else one that a crash has left (templates)
 //! 3  bit 0: superblocks are repaired, 1: log records are, 2: of another boot, 3: marked,

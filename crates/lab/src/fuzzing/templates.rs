@@ -410,11 +410,14 @@ pub fn rename(image: &mut Image) {
 /// Turns an image into one of another boot. Overwrites the data that no longer counts then.
 pub(super) fn restart(image: &mut Image, chance: u8) {
     let is_undone = reading::goes_back_after_restart(image);
+    let has_store = image.snapshots.is_some();
     let Some(reflection) = &mut image.reflection else { return };
     for at in layout::SUPERBLOCKS {
         if reflection.bytes(at, 8) == b"AtomMmap" {
-            // By the boot id, by a new mount of the file system, or by the time since the start.
+            // By the boot id, by a new mount of the file system, or by the time since the start. A
+            // store of snapshots names the session by the mount and the time, so they stay.
             match chance % 4 {
+                _ if has_store => reflection.write(&[0xB0; 16], at + 152),
                 0 | 1 => reflection.write(&[0xB0; 16], at + 152),
                 2 => reflection.write(&[0xB0; 8], at + 464),
                 _ => reflection.write(&[0xB0; 8], at + 472),

@@ -14,7 +14,7 @@ use super::image::{Contents, Image};
 use super::points::Points;
 use super::sums::{self, Part, RECORD, SUPERBLOCK_LEN, UNDO_HEADER, small, word};
 use atomic_mmap::testing::{PAGE, PageIndex, REGION, RegionIndex, SLICE, layout};
-use atomic_mmap::{Durability, Medium, Mismatch, OnMismatch};
+use atomic_mmap::{Durability, Integrity, Medium, Mismatch, OnMismatch};
 pub use folder::names_of;
 use folder::{Chosen, Folder, Judged};
 pub use journal::journal_of;
@@ -36,6 +36,8 @@ pub struct How {
     pub max_len: Option<u64>,
     /// The durability from this open on.
     pub durability: Durability,
+    /// The use of page sums from this open on.
+    pub integrity: Integrity,
 }
 
 /// The expected result of an open.

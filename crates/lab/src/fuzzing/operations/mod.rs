@@ -1,8 +1,9 @@
 //! Fuzz target: sequences of operations with crashes and reopens, compared with a `Vec<u8>`.
+//! Operation 31 with bit 5 is about snapshots.
 //!
 //! ```text
 //! 0     bits 0-1: medium, 2-3: policy, 4: the file has bytes to begin with, 5-7: how long it gets
-//! 1-3   its length; bits 20-21: when what has returned is durable
+//! 1-3   its length; bits 20-21: when what has returned is durable, 22-23: whether pages have sums
 //! 4-    operations: which one (bits 0-4), by the second thread (5), the process dies in it (6),
 //!       and the machine with it (7), then its places and lengths, and where it dies
 //! ```
@@ -16,16 +17,18 @@
 //! bytes that the kernel may not have written back. The file must then hold exactly the bytes of
 //! the last durable point, although all newer data is still present.
 
-use super::ground::{self, Ground, Slot, adopt};
-use super::image::{Contents, Image, Player};
-use super::input::{Input, filling};
-use super::patch::MarkWish;
-use super::sums;
-use super::templates::restart;
+mod state;
+mod work;
+
+use crate::fuzzing::ground::{self, Ground, Slot, adopt};
+use crate::fuzzing::image::{Contents, Image, Player};
+use crate::fuzzing::input::{Input, filling};
+use crate::fuzzing::patch::MarkWish;
+use crate::fuzzing::sums;
+use crate::fuzzing::templates::restart;
 use atomic_mmap::testing::recorder::{Event, Recorder};
-use atomic_mmap::{
-    AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Integrity, Medium, View,
-};
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Integrity, Medium, View};
+use state::{State, assert_same};
 use std::sync::mpsc::{Sender, channel};
 
 const PAGE: u64 = 4096;
@@ -70,9 +73,10 @@ struct Run<'g> {
     at: usize,
     /// Maximum length of the file.
     most: u64,
-    model: Vec<u8>,
+    integrity: Integrity,
+    model: State,
     /// The states that a restart of the machine may go back to, mostly one.
-    points: Vec<Vec<u8>>,
+    points: Vec<State>,
     next: u64,
     left: usize,
 }
@@ -81,7 +85,7 @@ struct Run<'g> {
 enum End {
     Closed,
     /// A crash, with the states that the next open may find.
-    Crashed(Image, Vec<Vec<u8>>),
+    Crashed(Image, Vec<State>),
 }
 
 /// The kind of a crash.
@@ -102,6 +106,8 @@ fn one(ground: &Ground, mut input: Input<'_>) {
     let len = (number & 0xF_FFFF) % most;
     let durability =
         [Durability::OnSync, Durability::OnSync, Durability::AtomicSync, Durability::EveryWrite];
+    let integrity = [Integrity::Off, Integrity::Off, Integrity::OnScrub, Integrity::OnRead];
+    let bytes = if first & 16 != 0 { filling(1, len as usize) } else { vec![0; len as usize] };
     let mut run = Run {
         ground,
         medium: media[usize::from(first & 3)],
@@ -109,7 +115,8 @@ fn one(ground: &Ground, mut input: Input<'_>) {
         durability: durability[(number >> 20 & 3) as usize],
         at: 0,
         most,
-        model: if first & 16 != 0 { filling(1, len as usize) } else { vec![0; len as usize] },
+        integrity: integrity[(number >> 22 & 3) as usize],
+        model: State::new(bytes),
         points: Vec::new(),
         next: 2,
         left: OPERATIONS,
@@ -117,7 +124,7 @@ fn one(ground: &Ground, mut input: Input<'_>) {
     run.points = vec![run.model.clone()];
     let mut home = Contents::of_len(len);
     if first & 16 != 0 {
-        home.write(&run.model, 0);
+        home.write(&run.model.bytes, 0);
     }
     let image = Image { home, ..Image::default() };
     run.put(&image);
@@ -166,7 +173,7 @@ impl Run<'_> {
 
     fn open(&self, recorder: &Recorder) -> AtomicMappedFile {
         let options = AtomicMappedFile::options()
-            .integrity(Integrity::Off)
+            .integrity(self.integrity)
             .deploy(self.policy)
             .max_len(4 << 20)
             .durability(self.durability)
@@ -213,12 +220,12 @@ impl Run<'_> {
     }
 
     /// Returns the states that an open may find after a crash in an operation.
-    fn left(&self, death: Death, working: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    fn left(&self, death: Death, working: Vec<State>) -> Vec<State> {
         if self.goes_back(death) { self.points.clone() } else { working }
     }
 
     /// Opens the file, runs operations and ends. The file holds one of `expected`.
-    fn session(&mut self, input: &mut Input<'_>, mut expected: Vec<Vec<u8>>) -> End {
+    fn session(&mut self, input: &mut Input<'_>, mut expected: Vec<State>) -> End {
         let recorder = Recorder::new();
         let mut file = None;
         for _ in 0..CRASHES_WHILE_OPENING {
@@ -249,10 +256,9 @@ impl Run<'_> {
             self.put(&image);
         }
         let file = file.unwrap_or_else(|| self.open(&recorder));
-        let found = everything(&file);
+        let found = State::of(&file);
         if !expected.contains(&found) {
-            let one = expected.iter().find(|one| one.len() == found.len());
-            assert_same(&found, one.unwrap_or(&expected[0]), "opened");
+            found.assert_is(found.nearest(&expected), "opened");
         }
         // The open made a durable point, so no later crash takes back what was read after it.
         self.points = vec![found.clone()];
@@ -297,6 +303,9 @@ impl Run<'_> {
                 // the process crashed may not be durable either.
                 self.points.push(self.model.clone());
             }
+            if is_about_snapshots(op) {
+                self.points = self.points_after_snapshots(&was, &old_points);
+            }
             let Some(before) = before else { continue };
             let events = recorder.take();
             check_views(&views);
@@ -308,17 +317,21 @@ impl Run<'_> {
             // effect.
             let working = match at {
                 _ if at == events.len() => vec![model],
-                0 => vec![was],
-                _ => vec![model, was],
+                0 => vec![was.clone()],
+                _ => vec![model, was.clone()],
             };
             if at < events.len() && old_points != self.points {
+                // An operation on snapshots makes a point of the present first.
+                if is_about_snapshots(op) {
+                    self.points.push(was);
+                }
                 self.points.extend(old_points);
             }
             return End::Crashed(image, self.left(death, working));
         }
         check_views(&views);
         drop(views);
-        assert_same(&everything(&file), &self.model, "at the end");
+        State::of(&file).assert_is(&self.model, "at the end");
         self.close(file, CloseMode::Spatial);
         End::Closed
     }
@@ -333,266 +346,54 @@ impl Run<'_> {
 
     /// Returns `true` if an operation that returned has made a durable point. `was` is the state
     /// before it.
-    fn makes_point(&self, op: u8, was: &[u8]) -> bool {
+    fn makes_point(&self, op: u8, was: &State) -> bool {
         let is_every = self.durability == Durability::EveryWrite;
         match op & 31 {
             0..=15 => is_every,
             20 | 21 | 25 => true,
-            22..=24 => is_every || self.model.len() < was.len(),
+            22..=24 => is_every || self.model.bytes.len() < was.bytes.len(),
             _ => false,
+        }
+    }
+
+    /// Returns the durable points after an operation on snapshots. A seal and a rollback make one.
+    /// A drop changes the old ones. Anything else changes nothing, and may have made one.
+    fn points_after_snapshots(&self, was: &State, old: &[State]) -> Vec<State> {
+        let dropped = was.sealed.keys().find(|name| !self.model.sealed.contains_key(*name));
+        match dropped {
+            Some(name) => {
+                let mut points = old.to_vec();
+                points.iter_mut().for_each(|point| drop(point.sealed.remove(name)));
+                points
+            }
+            None if self.model == *was => [old, std::slice::from_ref(was)].concat(),
+            None => vec![self.model.clone()],
         }
     }
 
     fn close(&self, file: AtomicMappedFile, mode: CloseMode) {
         file.close(mode).expect("to close");
         if mode == CloseMode::Spatial {
-            let mut home = Contents::of_len(self.model.len() as u64);
-            home.write(&self.model, 0);
-            self.slot().assert_is(&Image { home, ..Image::default() }, "closed");
+            let mut home = Contents::of_len(self.model.bytes.len() as u64);
+            home.write(&self.model.bytes, 0);
+            // Sums and snapshots lie in the companions, which stay with them.
+            let is_plain = self.integrity == Integrity::Off && self.model.sealed.is_empty();
+            let image = match is_plain {
+                true => Image { home, ..Image::default() },
+                false => Image { home, ..self.slot().image() },
+            };
+            self.slot().assert_is(&image, "closed");
         }
     }
+}
 
-    /// Returns a place in the file, and the number of bytes that fit there, at most `most`.
-    fn place(&self, input: &mut Input<'_>, most: u64) -> (u64, usize) {
-        let len = self.model.len() as u64;
-        let at = match len {
-            0 => 0,
-            // Most operations overlap: in the first pages, and at the end of the first region.
-            _ => {
-                let at = match input.byte() {
-                    n @ 0..=99 => u64::from(n) * 64 / 3,
-                    n @ 100..=149 => 262_144 - 1600 + u64::from(n - 100) * 64,
-                    n @ 150..=199 => u64::from(n - 150) * PAGE,
-                    _ => input.number(3),
-                };
-                at % len
-            }
-        };
-        (at, most.min(len - at) as usize)
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        self.next += 1;
-        filling(self.next, len)
-    }
-
-    fn apply(&mut self, at: u64, bytes: &[u8]) {
-        self.model[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn operate<'f>(
-        &mut self,
-        file: &'f AtomicMappedFile,
-        views: &mut Vec<(View<'f>, Vec<u8>)>,
-        op: u8,
-        input: &mut Input<'_>,
-    ) {
-        let second = op >> 5 & 1 == 1;
-        match op & 31 {
-            0..=8 => {
-                let most = match op & 31 {
-                    0..=3 => 1 + u64::from(input.byte()),
-                    4 => 64,
-                    5 => 1 + input.number(2) % 9000,
-                    6 => PAGE * (1 + u64::from(input.byte() % 12)),
-                    7 => 1 + input.number(3) % 300_000,
-                    _ => PAGE,
-                };
-                let (mut at, mut len) = self.place(input, most);
-                if matches!(op & 31, 6 | 8) {
-                    at = at / PAGE * PAGE;
-                    len = most.min(self.model.len() as u64 - at) as usize;
-                }
-                let bytes = self.bytes(len);
-                self.apply(at, &bytes);
-                if second {
-                    let file = file.try_clone().expect("another handle");
-                    on_second_thread(move || file.write_at(&bytes, at)).expect("to write");
-                } else {
-                    file.write_at(&bytes, at).expect("to write");
-                }
-            }
-            9..=13 => self.transaction(file, op, second, input),
-            14 => {
-                let (at, len) = self.place(input, 8);
-                if len == 8 {
-                    let old = self.number(at);
-                    let new = file.update(at, |n: &mut u64| {
-                        *n = n.wrapping_add(3);
-                        *n
-                    });
-                    assert_eq!(new.expect("to update"), old.wrapping_add(3));
-                    self.apply(at, &old.wrapping_add(3).to_le_bytes());
-                }
-            }
-            15 => {
-                let (at, len) = self.place(input, 8);
-                if len == 8 {
-                    let (old, wrong) = (self.number(at), input.byte() & 1);
-                    let slot = file.slot::<u64>(at).expect("a slot");
-                    let expected = old ^ u64::from(wrong);
-                    let done = slot.compare_exchange(&expected, &!old).expect("to compare");
-                    assert_eq!(done.is_ok(), wrong == 0);
-                    if wrong == 0 {
-                        self.apply(at, &(!old).to_le_bytes());
-                    }
-                }
-            }
-            16 | 17 => {
-                let (at, len) = self.place(input, 20_000);
-                let view = file.view(at..at + len as u64).expect("a view");
-                let bytes = self.model[at as usize..at as usize + len].to_vec();
-                views.push((view, bytes));
-            }
-            18 | 19 => {
-                check_views(views);
-                if !views.is_empty() {
-                    drop(views.swap_remove(usize::from(input.byte()) % views.len()));
-                }
-            }
-            20 | 21 => {
-                let (at, len) = self.place(input, 300_000);
-                let range = at..at + len as u64;
-                if second {
-                    let file = file.try_clone().expect("another handle");
-                    on_second_thread(move || file.deploy(range)).expect("to deploy");
-                } else {
-                    file.deploy(range).expect("to deploy");
-                }
-            }
-            22..=24 => {
-                let len = match op & 31 {
-                    22 => self.place(input, 0).0,
-                    23 => (self.model.len() as u64 + input.number(2)) % self.most,
-                    _ => input.number(3) % self.most,
-                };
-                let bytes = second.then(|| self.bytes(len as usize));
-                let changed = match &bytes {
-                    Some(bytes) => file.replace(bytes),
-                    None => file.set_len(len),
-                };
-                match changed {
-                    Ok(()) => {
-                        self.model.resize(len as usize, 0);
-                        bytes.into_iter().for_each(|bytes| self.model = bytes);
-                    }
-                    Err(Error::Pinned { .. }) if !views.is_empty() => {}
-                    Err(error) => panic!("{len} bytes: {error}"),
-                }
-            }
-            25 => file.sync().map(drop).expect("to sync"),
-            26 => {
-                let (at, len) = self.place(input, 3 * PAGE);
-                let mut found = vec![0; len];
-                if second {
-                    let file = file.try_clone().expect("another handle");
-                    found = on_second_thread(move || file.read_at(&mut found, at).map(|()| found))
-                        .expect("to read");
-                } else {
-                    file.read_at(&mut found, at).expect("to read");
-                }
-                assert_same(&found, &self.model[at as usize..at as usize + len], "read");
-            }
-            27 => assert_same(&everything(file), &self.model, "read"),
-            // Past the end: the write is refused and changes nothing.
-            _ => {
-                let at = self.model.len() as u64;
-                let error = file.write_at(b"too far", at.saturating_sub(3));
-                assert!(matches!(error, Err(Error::PastEnd { .. })), "{error:?}");
-            }
-        }
-    }
-
-    fn transaction(
-        &mut self,
-        file: &AtomicMappedFile,
-        op: u8,
-        second: bool,
-        input: &mut Input<'_>,
-    ) {
-        let count = match op & 31 {
-            9 | 10 => 2 + usize::from(input.byte() % 4),
-            11 => 1 + usize::from(input.byte() % 100),
-            _ => 3,
-        };
-        let mut parts = Vec::new();
-        if op & 31 == 11 {
-            // More words than a lane has room for: a few bytes on each of many pages.
-            let (at, _) = self.place(input, 0);
-            for n in 0..count as u64 {
-                let at = (at + n * PAGE) % (self.model.len() as u64).max(1);
-                parts.push((at, 10.min(self.model.len() as u64 - at) as usize));
-            }
-        } else {
-            for _ in 0..count {
-                let most = 1 + u64::from(input.byte()) * if op & 31 == 12 { 40 } else { 1 };
-                parts.push(self.place(input, most));
-            }
-        }
-        let rolls_back = op & 31 == 13;
-        let was = self.model.clone();
-        let mut writes = Vec::new();
-        for (at, len) in parts {
-            let bytes = self.bytes(len);
-            self.apply(at, &bytes);
-            writes.push((at, bytes, self.model[at as usize..at as usize + len].to_vec()));
-        }
-        let wanted = self.model.clone();
-        let file = file.try_clone().expect("another handle");
-        let work = move || {
-            let mut tx = file.begin();
-            for (at, bytes, now) in &writes {
-                tx.write_at(bytes, *at).expect("to write");
-                let mut found = vec![0; now.len()];
-                tx.read_at(&mut found, *at).expect("to read one's own");
-                assert_same(&found, now, "one's own");
-            }
-            if let Some((at, ..)) = writes.first() {
-                let len = (wanted.len() - *at as usize).min(200);
-                let mut found = vec![0; len];
-                tx.read_at(&mut found, *at).expect("to read");
-                assert_same(&found, &wanted[*at as usize..*at as usize + len], "in a transaction");
-            }
-            if rolls_back {
-                tx.rollback();
-            } else {
-                tx.commit().expect("to commit");
-            }
-        };
-        if second {
-            on_second_thread(work);
-        } else {
-            work();
-        }
-        if rolls_back {
-            self.model = was;
-        }
-    }
-
-    fn number(&self, at: u64) -> u64 {
-        u64::from_le_bytes(std::array::from_fn(|n| self.model[at as usize + n]))
-    }
+/// Returns `true` if an operation seals, drops, rolls back or verifies.
+fn is_about_snapshots(op: u8) -> bool {
+    op & 0x3F == 0x3F
 }
 
 fn check_views(views: &[(View<'_>, Vec<u8>)]) {
     for (view, bytes) in views {
         assert_same(&view.to_vec().expect("a view's bytes"), bytes, "a view");
-    }
-}
-
-fn everything(file: &AtomicMappedFile) -> Vec<u8> {
-    let mut bytes = vec![0; file.len() as usize];
-    file.read_at(&mut bytes, 0).expect("to read");
-    bytes
-}
-
-#[track_caller]
-fn assert_same(found: &[u8], wanted: &[u8], when: &str) {
-    if found == wanted {
-        return;
-    }
-    assert_eq!(found.len(), wanted.len(), "{when}: the length");
-    if let Some(at) = (0..found.len()).find(|n| found[*n] != wanted[*n]) {
-        panic!("{when}: {} instead of {} at byte {at}", found[at], wanted[at]);
     }
 }
