@@ -14,7 +14,8 @@ use crate::expected::{Expected, Stored};
 use crate::hurry::{skip_syncs, stop};
 use crate::mounts::{System, other_boot, own_mounts, unmount};
 use crate::run::UNMOUNTABLE;
-use crate::writer::options;
+use crate::script::Content;
+use crate::writer::{options, options_of};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Options};
 use std::fs;
 use std::io::{Write, stdin, stdout};
@@ -73,7 +74,7 @@ fn recover(system: System, device: &Path, folder: &Path, expected: &Expected) ->
     let open_all = || -> Anything<()> {
         let scripts = expected.scripts.iter().map(|file| file.plan);
         let crowds = expected.crowds.iter().map(|file| file.crowd);
-        let scripts = scripts.map(|plan| (plan.name, options(plan.durability, plan.len)));
+        let scripts = scripts.map(|plan| (plan.name, options_of(&plan)));
         let crowds = crowds.map(|crowd| (crowd.name, options(crowd.durability, LEN)));
         for (name, options) in scripts.chain(crowds) {
             if folder.join(name).exists() {
@@ -121,13 +122,13 @@ fn look_at_files(folder: &Path, expected: &Expected, random: &mut fastrand::Rng)
         {
             return Err(format!("{name}: the plain bytes are not what was closed").into());
         }
-        let options = || options(plan.durability, plan.len);
-        look_at_file(&path, &options, file.may_be_missing(), &|bytes| file.check(bytes), random)?;
+        let options = || options_of(plan);
+        look_at_file(&path, &options, file.may_be_missing(), &|found| file.check(found), random)?;
     }
     for file in &expected.crowds {
         let path = folder.join(file.crowd.name);
         let options = || options(file.crowd.durability, LEN);
-        look_at_file(&path, &options, file.may_be_missing(), &|bytes| file.check(bytes), random)?;
+        look_at_file(&path, &options, file.may_be_missing(), &|found| file.check(found), random)?;
     }
     for file in &expected.databases {
         let looked = look_at_database(folder, file, random);
@@ -168,7 +169,7 @@ fn look_at_file(
     path: &Path,
     options: &dyn Fn() -> Options,
     may_be_missing: bool,
-    check: &dyn Fn(&[u8]) -> Result<(), String>,
+    check: &dyn Fn(&Content) -> Result<(), String>,
     random: &mut fastrand::Rng,
 ) -> Anything<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -176,10 +177,10 @@ fn look_at_file(
         return if may_be_missing { Ok(()) } else { Err(format!("{name} is gone").into()) };
     }
     let file = options().open(path).map_err(|e| format!("{name} does not open: {e}"))?;
-    let bytes = read_all(&file).map_err(|e| format!("{name}: {e}"))?;
-    check(&bytes)?;
+    let found = Content::of(&file).map_err(|e| format!("{name}: {e}"))?;
+    check(&found)?;
     if random.u8(..GO_ON) == 0 {
-        go_on(path, file, bytes, options, random).map_err(|e| format!("{name}, going on: {e}"))?;
+        go_on(path, file, found, options, random).map_err(|e| format!("{name}, going on: {e}"))?;
     } else {
         file.close(CloseMode::Fast).map_err(|e| format!("{name}: closing: {e}"))?;
     }
@@ -190,10 +191,11 @@ fn look_at_file(
 fn go_on(
     path: &Path,
     file: AtomicMappedFile,
-    mut bytes: Vec<u8>,
+    mut content: Content,
     options: &dyn Fn() -> Options,
     random: &mut fastrand::Rng,
 ) -> Anything<()> {
+    let bytes = &mut content.bytes;
     for _ in 0..4 {
         let len = random.usize(1..=bytes.len().min(20_000));
         let at = random.usize(..=bytes.len() - len);
@@ -207,18 +209,12 @@ fn go_on(
     }
     let mode = if random.bool() { CloseMode::Fast } else { CloseMode::Spatial };
     file.close(mode)?;
-    if mode == CloseMode::Spatial && fs::read(path)? != bytes {
+    if mode == CloseMode::Spatial && fs::read(path)? != content.bytes {
         return Err("the plain bytes are others".into());
     }
     let file = options().open(path)?;
-    if read_all(&file)? != bytes {
+    if Content::of(&file)? != content {
         return Err("opened again it holds other bytes".into());
     }
     Ok(file.close(CloseMode::Fast)?)
-}
-
-fn read_all(file: &AtomicMappedFile) -> atomic_mmap::Result<Vec<u8>> {
-    let mut bytes = vec![0; file.len() as usize];
-    file.read_at(&mut bytes, 0)?;
-    Ok(bytes)
 }

@@ -4,7 +4,9 @@
 use crate::crowd::{self, CROWDS, Crowd, THREADS};
 use crate::database::{DATABASES, Database};
 use crate::mounts::System;
-use crate::script::{Op, PLANS, Plan, Script, State, after, makes_point};
+use crate::script::{
+    Content, Op, PLANS, Plan, Script, State, after, makes_point, point_without_snapshot,
+};
 use atomic_mmap::CloseMode;
 
 /// The expectations for all files.
@@ -35,7 +37,8 @@ pub struct Followed {
 struct UnderWay {
     op: Op,
     after: State,
-    makes_point: bool,
+    /// The durable point that the operation makes, if it makes one.
+    point: Option<State>,
 }
 
 /// The expectation for a file of several threads.
@@ -152,24 +155,31 @@ impl Followed {
     fn begin(&mut self) {
         let op = self.script.next();
         let after = after(&self.plan, &self.now, &op);
-        let makes_point = makes_point(&self.plan, &self.now, &op);
+        let point = match makes_point(&self.plan, &self.now, &op) {
+            true => Some(after.clone()),
+            false => point_without_snapshot(&self.acknowledged, &op),
+        };
         self.is_plain = false;
-        self.under_way = Some(UnderWay { op, after, makes_point });
+        self.under_way = Some(UnderWay { op, after, point });
     }
 
     fn end(&mut self) {
-        let Some(UnderWay { op, after, makes_point }) = self.under_way.take() else { return };
-        if makes_point {
-            let was = std::mem::replace(&mut self.acknowledged, after.clone());
+        let Some(UnderWay { op, after, point }) = self.under_way.take() else { return };
+        if let Some(point) = point {
+            let was = std::mem::replace(&mut self.acknowledged, point);
             self.removed = was.filter(|_| self.comes_back && matches!(op, Op::Remove));
         }
         self.is_plain = matches!(op, Op::Close(CloseMode::Spatial));
         self.now = after;
     }
 
-    /// Returns the allowed states: the acknowledged durable point, and the one in progress.
+    /// Returns the allowed states: the acknowledged durable point, and the one in progress. A seal
+    /// and a rollback make one of the present before.
     fn allowed(&self) -> impl Iterator<Item = &State> {
-        let next = self.under_way.as_ref().filter(|op| op.makes_point).map(|op| &op.after);
+        let is_on_snapshots = |at: &&UnderWay| matches!(at.op, Op::Seal(_) | Op::RollBack(..));
+        let present = self.under_way.as_ref().filter(is_on_snapshots).map(|_| &self.now);
+        let next = self.under_way.as_ref().and_then(|at| at.point.as_ref()).into_iter();
+        let next = next.chain(present);
         let removed = Some(&self.removed).filter(|state| state.is_some());
         std::iter::once(&self.acknowledged).chain(removed).chain(next)
     }
@@ -181,18 +191,19 @@ impl Followed {
 
     /// Returns the bytes of the plain file, if the file must be a plain file.
     pub fn plain(&self) -> Option<&[u8]> {
-        self.acknowledged.as_deref().filter(|_| self.is_plain)
+        let content = self.acknowledged.as_ref().filter(|_| self.is_plain);
+        content.map(|content| &content.bytes[..])
     }
 
-    /// Returns an error if the file may not hold these bytes.
-    pub fn check(&self, bytes: &[u8]) -> Result<(), String> {
+    /// Returns an error if the file may not have this content.
+    pub fn check(&self, found: &Content) -> Result<(), String> {
         let mut says = String::new();
         for state in self.allowed() {
             let Some(expected) = state else { continue };
-            if expected == bytes {
+            if expected == found {
                 return Ok(());
             }
-            says += &format!("; is not a durable point: {}", difference(bytes, expected));
+            says += &format!("; is not a durable point: {}", difference(found, expected));
         }
         Err(format!("{}{says}", self.plan.name))
     }
@@ -204,9 +215,9 @@ impl Watched {
     }
 
     /// Returns an error if the file may not hold these bytes.
-    pub fn check(&self, bytes: &[u8]) -> Result<(), String> {
+    pub fn check(&self, content: &Content) -> Result<(), String> {
         let name = self.crowd.name;
-        let found = crowd::found(bytes).map_err(|e| format!("{name}: {e}"))?;
+        let found = crowd::found(&content.bytes).map_err(|e| format!("{name}: {e}"))?;
         let at_least = match self.crowd.durability {
             atomic_mmap::Durability::EveryWrite => self.returned,
             _ => self.durable,
@@ -223,11 +234,20 @@ impl Watched {
     }
 }
 
-fn difference(is: &[u8], should: &[u8]) -> String {
+fn difference(is: &Content, should: &Content) -> String {
+    if !is.sealed.keys().eq(should.sealed.keys()) {
+        return format!("snapshots {:?} for {:?}", is.sealed.keys(), should.sealed.keys());
+    }
+    let pairs = is.sealed.iter().zip(should.sealed.values());
+    let mut wrong = pairs.filter(|((_, is), should)| is != should);
+    let (what, is, should) = match wrong.next() {
+        Some(((name, is), should)) => (format!("snapshot {name}: "), &is[..], &should[..]),
+        None => (String::new(), &is.bytes[..], &should.bytes[..]),
+    };
     if is.len() != should.len() {
-        return format!("{} bytes for {}", is.len(), should.len());
+        return format!("{what}{} bytes for {}", is.len(), should.len());
     }
     let differ: Vec<usize> = (0..is.len()).filter(|n| is[*n] != should[*n]).collect();
     let (first, last) = (differ.first().unwrap_or(&0), differ.last().unwrap_or(&0));
-    format!("{} bytes differ, from {first} to {last}", differ.len())
+    format!("{what}{} bytes differ, from {first} to {last}", differ.len())
 }

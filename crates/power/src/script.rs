@@ -5,8 +5,10 @@
 //! exact bytes of the file after each operation. It also knows which of these states are durable
 //! points.
 
-use atomic_mmap::{CloseMode, Durability};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Durability};
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A file that a single thread operates on.
 #[derive(Clone, Copy)]
@@ -19,6 +21,8 @@ pub struct Plan {
     pub between_syncs: u64,
     /// One operation out of this number changes the length. `None`: one in twenty does.
     pub between_lengths: Option<u8>,
+    /// The file has page sums, which each read verifies, and snapshots.
+    pub is_sealed: bool,
 }
 
 const PLAN: Plan = Plan {
@@ -27,11 +31,12 @@ const PLAN: Plan = Plan {
     len: 300_000,
     between_syncs: 3,
     between_lengths: None,
+    is_sealed: false,
 };
 
-/// One plan for each mode, and two special ones. One syncs so rarely that its points are too long
-/// for the journal. The other shrinks and grows all the time, because file systems have special
-/// code for that.
+/// One plan for each mode, and some special ones. Two have page sums and snapshots. One syncs so
+/// rarely that its points are too long for the journal. The other shrinks and grows all the time,
+/// because file systems have special code for that.
 pub const PLANS: &[Plan] = &[
     PLAN,
     Plan { name: "seldom", len: 700_000, between_syncs: 12, ..PLAN },
@@ -50,6 +55,15 @@ pub const PLANS: &[Plan] = &[
         ..PLAN
     },
     Plan { name: "resized", len: 60_000, between_lengths: Some(2), ..PLAN },
+    Plan { name: "sealed", len: 220_000, between_syncs: 6, is_sealed: true, ..PLAN },
+    Plan {
+        name: "sealed-all-or-nothing",
+        durability: Durability::AtomicSync,
+        len: 120_000,
+        between_syncs: 6,
+        is_sealed: true,
+        ..PLAN
+    },
 ];
 
 /// The shortest possible journal, which wraps around every sixteen points.
@@ -57,6 +71,10 @@ pub const JOURNAL_LEN: u64 = 64 << 10;
 const LONGEST_FILE: u64 = 1_200_000;
 /// A file of at most this length is not shrunk.
 const SHORTEST_CUT: u64 = 20_000;
+/// The most snapshots of a file at one time.
+const SNAPSHOTS: usize = 3;
+/// One operation out of this number is about snapshots, in a file that has some.
+const BETWEEN_SNAPSHOTS: u8 = 5;
 
 /// One operation.
 pub enum Op {
@@ -71,10 +89,49 @@ pub enum Op {
     Open,
     /// Removes the closed file, durably.
     Remove,
+    /// Takes a snapshot of this name.
+    Seal(String),
+    /// Drops the snapshot of this name.
+    Drop(String),
+    /// Goes back to the snapshot of the first name. The present becomes one of the second name.
+    RollBack(String, Option<String>),
 }
 
-/// The state of a file: its bytes, or `None` if it does not exist.
-pub type State = Option<Vec<u8>>;
+/// The content of a file: its bytes, and those of its snapshots by their names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Content {
+    pub bytes: Vec<u8>,
+    pub sealed: Sealed,
+}
+
+/// The snapshots of a file.
+pub type Sealed = BTreeMap<String, Arc<Vec<u8>>>;
+
+/// The state of a file: its content, or `None` if it does not exist.
+pub type State = Option<Content>;
+
+impl Content {
+    /// Reads an open file, and verifies all of its pages.
+    pub fn of(file: &AtomicMappedFile) -> Result<Content, String> {
+        let mut bytes = vec![0; file.len() as usize];
+        file.read_at(&mut bytes, 0).map_err(|e| e.to_string())?;
+        let mut sealed = Sealed::new();
+        for info in file.snapshots() {
+            let snapshot = file.open_snapshot(&info.name).map_err(|e| e.to_string())?;
+            let bytes = snapshot.read_vec().map_err(|e| e.to_string())?;
+            sealed.insert(info.name, Arc::new(bytes));
+        }
+        let verified = file.verify(0..file.len()).map_err(|e| e.to_string())?;
+        match &verified.damaged[..] {
+            [] => Ok(Content { bytes, sealed }),
+            damaged => Err(format!("sums do not fit at {damaged:?}")),
+        }
+    }
+
+    fn seal(&mut self, name: &str) {
+        self.sealed.insert(name.to_owned(), Arc::new(self.bytes.clone()));
+    }
+}
 
 /// An endless sequence of operations.
 pub struct Script {
@@ -83,6 +140,9 @@ pub struct Script {
     len: u64,
     closed: Option<CloseMode>,
     is_there: bool,
+    /// The names of the snapshots, and the length of the file in each.
+    sealed: BTreeMap<String, u64>,
+    next_name: u64,
 }
 
 impl Script {
@@ -92,7 +152,8 @@ impl Script {
         plan.name
             .bytes()
             .for_each(|byte| random = fastrand::Rng::with_seed(random.u64(..) ^ u64::from(byte)));
-        Script { plan, random, len: 0, closed: None, is_there: false }
+        let (closed, is_there, sealed) = (None, false, BTreeMap::new());
+        Script { plan, random, len: 0, closed, is_there, sealed, next_name: 0 }
     }
 
     /// Returns the next operation.
@@ -103,7 +164,9 @@ impl Script {
             return Op::Create;
         }
         if let Some(mode) = self.closed.take() {
-            if mode == CloseMode::Spatial && self.random.u8(..3) == 0 {
+            // Companions that stay would belong to no file.
+            let leaves_one = mode == CloseMode::Spatial && !self.plan.is_sealed;
+            if leaves_one && self.random.u8(..3) == 0 {
                 self.is_there = false;
                 return Op::Remove;
             }
@@ -111,6 +174,9 @@ impl Script {
         }
         if self.random.u64(..self.plan.between_syncs) == 0 {
             return Op::Sync;
+        }
+        if self.plan.is_sealed && self.random.u8(..BETWEEN_SNAPSHOTS) == 0 {
+            return self.of_snapshots();
         }
         let changes_len = self.plan.between_lengths.is_some_and(|n| self.random.u8(..n) == 0);
         match self.random.u8(..if changes_len { 2 } else { 40 }) {
@@ -137,6 +203,34 @@ impl Script {
             14..24 => Op::Write(vec![self.page_aligned()]),
             _ => Op::Write(vec![self.range(2_000)]),
         }
+    }
+
+    fn of_snapshots(&mut self) -> Op {
+        self.next_name += 1;
+        let name = format!("{:05}", self.next_name);
+        let has_room = self.sealed.len() < SNAPSHOTS;
+        let names: Vec<&String> = self.sealed.keys().collect();
+        let chosen = self.random.choice(names).cloned();
+        let undo = (self.random.bool() && has_room).then(|| name.clone());
+        match (self.random.u8(..4), chosen) {
+            (0, Some(chosen)) => {
+                let back = self.sealed[&chosen];
+                let was = std::mem::replace(&mut self.len, back);
+                self.sealed.extend(undo.clone().map(|undo| (undo, was)));
+                Op::RollBack(chosen, undo)
+            }
+            (1, Some(chosen)) => self.drop_snapshot(chosen),
+            (_, Some(chosen)) if !has_room => self.drop_snapshot(chosen),
+            _ => {
+                self.sealed.insert(name.clone(), self.len);
+                Op::Seal(name)
+            }
+        }
+    }
+
+    fn drop_snapshot(&mut self, name: String) -> Op {
+        self.sealed.remove(&name);
+        Op::Drop(name)
     }
 
     fn close(&mut self, mode: CloseMode) -> Op {
@@ -167,22 +261,41 @@ impl Script {
 
 /// Returns the state after an operation.
 pub fn after(plan: &Plan, before: &State, op: &Op) -> State {
-    let mut bytes = match (op, before) {
-        (Op::Create, _) => return Some(vec![0; plan.len as usize]),
+    let mut content = match (op, before) {
+        (Op::Create, _) => {
+            let bytes = vec![0; plan.len as usize];
+            return Some(Content { bytes, sealed: Sealed::new() });
+        }
         (Op::Remove, _) => return None,
         (_, None) => unreachable!("nothing else is done to a file that is not there"),
-        (_, Some(bytes)) => bytes.clone(),
+        (_, Some(content)) => content.clone(),
     };
     match op {
         Op::Write(parts) => {
             for (at, data) in parts {
-                bytes[*at as usize..][..data.len()].copy_from_slice(data);
+                content.bytes[*at as usize..][..data.len()].copy_from_slice(data);
             }
         }
-        Op::SetLen(len) => bytes.resize(*len as usize, 0),
+        Op::SetLen(len) => content.bytes.resize(*len as usize, 0),
+        Op::Seal(name) => content.seal(name),
+        Op::Drop(name) => drop(content.sealed.remove(name)),
+        Op::RollBack(name, undo) => {
+            let back = content.sealed[name].to_vec();
+            undo.iter().for_each(|undo| content.seal(undo));
+            content.bytes = back;
+        }
         _ => {}
     }
-    Some(bytes)
+    Some(content)
+}
+
+/// Returns the durable point that an operation makes of the last one: a drop changes no bytes, and
+/// counts at once.
+pub fn point_without_snapshot(point: &State, op: &Op) -> Option<State> {
+    let Op::Drop(name) = op else { return None };
+    let mut point = point.clone();
+    point.iter_mut().for_each(|content| drop(content.sealed.remove(name)));
+    Some(point)
 }
 
 /// Returns `true` if the state after the operation is a durable point once the operation has
@@ -192,10 +305,11 @@ pub fn makes_point(plan: &Plan, before: &State, op: &Op) -> bool {
         Op::Write(_) => plan.durability == Durability::EveryWrite,
         // A shrink truncates bytes that belong to the last durable point.
         Op::SetLen(len) => {
-            let is_shrink = before.as_ref().is_some_and(|bytes| *len < bytes.len() as u64);
+            let is_shrink = before.as_ref().is_some_and(|was| *len < was.bytes.len() as u64);
             is_shrink || plan.durability == Durability::EveryWrite
         }
-        Op::Open => false,
+        Op::Open | Op::Drop(_) => false,
+        Op::Seal(_) | Op::RollBack(..) => true,
         Op::Create | Op::Sync | Op::Deploy(_) | Op::Close(_) | Op::Remove => true,
     }
 }

@@ -18,7 +18,7 @@ use crate::Anything;
 use crate::crowd::{CROWDS, Crowd, LEN, RANGE, THREADS, range_at, stamp};
 use crate::database::{self, DATABASES, Database};
 use crate::script::{JOURNAL_LEN, Op, PLANS, Plan, Script};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Medium, Options};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Integrity, Medium, Options};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
@@ -84,6 +84,12 @@ pub fn options(durability: atomic_mmap::Durability, len: u64) -> Options {
         .max_len(64 << 20)
 }
 
+/// Returns the options for the file of a plan.
+pub fn options_of(plan: &Plan) -> Options {
+    let options = options(plan.durability, plan.len);
+    if plan.is_sealed { options.integrity(Integrity::OnRead) } else { options }
+}
+
 impl Writer<'_> {
     fn say(&self, mark: &str) -> Anything<()> {
         let written = (&self.marks).write(mark.as_bytes())?;
@@ -120,7 +126,7 @@ impl Writer<'_> {
         let open = || file.as_ref().ok_or("the file is closed");
         match op {
             Op::Create | Op::Open => {
-                *file = Some(self.open(plan.name, options(plan.durability, plan.len))?);
+                *file = Some(self.open(plan.name, options_of(plan))?);
             }
             Op::Write(parts) => match &parts[..] {
                 [(at, bytes)] => open()?.write_at(bytes, *at)?,
@@ -137,6 +143,9 @@ impl Writer<'_> {
             Op::Deploy(range) => {
                 open()?.deploy(range.clone())?;
             }
+            Op::Seal(name) => open()?.snapshot(name).map(drop)?,
+            Op::Drop(name) => open()?.drop_snapshot(name)?,
+            Op::RollBack(name, undo) => open()?.roll_back(name, undo.as_deref())?,
             Op::Close(mode) => file.take().ok_or("the file is closed")?.close(*mode)?,
             Op::Remove => {
                 fs::remove_file(self.path(plan.name))?;
