@@ -61,12 +61,11 @@ pub fn outcome(image: &Image, stat: &Stat, around: &Around, how: &How) -> Outcom
     // The companions of this home file, which the open may write to or remove.
     let mut gone = Vec::new();
     let mut pair = Image { home: image.home.clone(), ..Image::default() };
-    let mut uuid = None;
-    if let Some(Chosen { name, superblock }) = &chosen {
+    let uuid = chosen.as_ref().map(|chosen| chosen.superblock.uuid);
+    if let Some(Chosen { name, .. }) = &chosen {
         pair.reflection = around.companions.get(name).cloned();
         pair.journal = around.companions.get(&journal_of(name)).cloned();
         gone.push(name.clone());
-        uuid = Some(superblock.uuid);
     }
     let owner = uuid.map_or(Whose::Nobodys, |uuid| journal_owner(pair.journal.as_ref(), &uuid));
     // A file that is no journal may be another program's.
