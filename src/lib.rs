@@ -80,7 +80,7 @@ pub use api::snapshot::{Snapshot, SnapshotInfo};
 pub use api::source::Source;
 pub use api::transaction::Transaction;
 pub use api::value::{Readable, Record, Writable};
-pub use api::verify::Verification;
+pub use api::verify::{DamagedPage, Repair, RepairedPage, Verification};
 pub use api::view::View;
 pub use config::integrity::{Damage, INTEGRITY_VARIABLE, Integrity};
 pub use config::options::{MEDIUM_VARIABLE, Options};

@@ -22,6 +22,7 @@
 use crate::bitmap::{Slices, Validity, bits};
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result, SYNC_OF_SNAPSHOTS};
+use crate::format::snapshots::segment::Record;
 use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::PageSlices;
@@ -149,9 +150,13 @@ impl Engine {
             let bytes = self.load_slices(*page, valid, *slices, &mut bytes)?;
             let epoch = self.epochs.newest_reaching(*page);
             debug_assert_ne!(epoch, 0, "a snapshot reads these slices");
-            appender.keep(epoch, *page, *slices, bytes);
-            lane.stats.bump(Counter::KeptSlices, slices.count() as u64);
             let known = region.kept_since(page.in_region(), epoch).unwrap_or(Slices::NONE);
+            // Nothing of the page has changed since the seal: its sum is that of the snapshot.
+            let is_first =
+                (known.is_empty() || planted!(LaterSumKept)) && !planted!(KeptWithoutSum);
+            let sum = if is_first { self.settled_sum(*page, region)? } else { None };
+            appender.keep(Record { epoch, page: *page, mask: *slices, sum }, bytes);
+            lane.stats.bump(Counter::KeptSlices, slices.count() as u64);
             region.set_kept_since(page.in_region(), epoch, known.or(*slices));
         }
         Ok(())

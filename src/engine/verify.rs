@@ -154,11 +154,41 @@ impl Engine {
         if page.start() >= self.len() {
             return Ok(());
         }
-        if is_known && region.sums().verified() >> n & 1 == 1 {
-            let is_whole = self.sum_of_page(page, region, self.len())? == region.sums().sum(n);
-            return if is_whole { Ok(()) } else { Err(self.damaged(lane, page)) };
+        self.check_under_lock(lane, page, region)
+    }
+
+    /// Verifies a page, also if that was done. The caller holds its lock.
+    pub(in crate::engine) fn check_under_lock(
+        &self,
+        lane: &Lane,
+        page: PageIndex,
+        region: &RegionState,
+    ) -> Result<()> {
+        let n = page.in_region();
+        if region.sums().verified() >> n & 1 == 0 {
+            return self.verify_under_lock(lane, page, region);
         }
-        self.verify_under_lock(lane, page, region)
+        let is_whole = self.sum_of_page(page, region, self.len())? == region.sums().sum(n);
+        if is_whole { Ok(()) } else { Err(self.damaged(lane, page)) }
+    }
+
+    /// Returns the stored sum of the state of a page that its settled slots have, if it is known:
+    /// that of the last durable point where those are kept, and elsewhere that of the present. The
+    /// caller holds the page's lock.
+    pub(in crate::engine) fn settled_sum(
+        &self,
+        page: PageIndex,
+        region: &RegionState,
+    ) -> Result<Option<u64>> {
+        let n = page.in_region();
+        if !self.has_sums() || region.sums().verified() >> n & 1 == 0 {
+            return Ok(None);
+        }
+        if self.keeps_points && region.sums().has_moved(n) && !planted!(PresentSumKept) {
+            let places = self.read_sums(page, 1)?;
+            return Ok(places.first().map(|places| places.at(region.sums().durable_place(n))));
+        }
+        Ok(Some(page_sum::stored(page, region.sums().sum(n))))
     }
 
     /// Verifies a page, if the file has sums. The caller holds no lock, and is in no read section.

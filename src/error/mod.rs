@@ -119,7 +119,7 @@ pub enum Error {
     /// up to the file's end, replaces its bytes.
     #[error(
         "{}: the {len} bytes at offset {offset} are damaged: they are not those that were written; \
-         write over all of them with those of a backup or a snapshot",
+         repair them from a snapshot, or write over all of them with those of a backup",
         path.display()
     )]
     Damaged {

@@ -16,7 +16,15 @@ macro_rules! with_those_of_sums {
             "pair/space.rs" {
                 SumsNotAllocated "sums-not-allocated": "the places of sums are stored to without being allocated",
             }
+            "pair/snapshots/mod.rs" {
+                AnySumTaken "any-sum-taken": "a page of a snapshot is compared with its sum at a later seal",
+            }
+            "pair/snapshots/collect.rs" {
+                CopiedSumLost "copied-sum-lost": "a keep record that is copied loses the sum of its page",
+            }
             "engine/keep.rs" {
+                LaterSumKept "later-sum-kept": "keep records have the sum of a page that has changed since the seal",
+                KeptWithoutSum "kept-without-sum": "keep records have no sums of their pages",
                 KeptUnverified "kept-unverified": "a durable point keeps slices of a page that is damaged",
                 CutKeptUnverified "cut-kept-unverified": "a shrink keeps slices of a page that is damaged",
             }
@@ -24,6 +32,7 @@ macro_rules! with_those_of_sums {
                 DamageTakenForWhole "damage-taken-for-whole": "a page passes whatever its sum",
                 NotVerifiedBeforeWrite "not-verified-before-write": "a write into a damaged page reckons a new sum",
                 SettledUnverified "settled-unverified": "a snapshot reads slots of pages that were verified once",
+                PresentSumKept "present-sum-kept": "a durable point keeps slices with the sum of the present",
                 ReadVerifiesOnce "read-verifies-once": "reads verify a page only once",
             }
             "engine/sums.rs" {
@@ -56,8 +65,16 @@ macro_rules! with_those_of_sums {
                 ReplayedSumsMissing "replayed-sums-missing": "a replay stores no sums",
             }
             "engine/snapshots/import.rs" {
+                ReceivedWithoutSum "received-without-sum": "the records of an import have no sums of their pages",
                 ImportCutsDamage "import-cuts-damage": "an import takes damaged pages away behind its commit point",
                 ImportOverDamage "import-over-damage": "an import begins over pages that are damaged",
+            }
+            "engine/snapshots/repair.rs" {
+                RepairedUnproven "repaired-unproven": "a repair takes a page of a snapshot that no sum proves",
+                RepairedFromOldest "repaired-from-oldest": "a repair takes the oldest snapshot that has a page whole",
+                RepairedUnderReader "repaired-under-reader": "a repair goes over slices that a newer snapshot reads",
+                RepairKeepsNothing "repair-keeps-nothing": "a repair does not keep the slices that its snapshot reads",
+                RepairedWhole "repaired-whole": "a repair replaces a page that another thread has replaced",
             }
             "engine/snapshots/rollback.rs" {
                 DamageRolledBack "damage-rolled-back": "a rollback begins over pages that are damaged",

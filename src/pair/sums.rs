@@ -127,6 +127,11 @@ impl StoredSums {
         self.0.get(usize::from(place)) == Some(&page_sum::stored(page, sum))
     }
 
+    /// Returns what a place holds.
+    pub fn at(&self, place: u8) -> u64 {
+        self.0[usize::from(place)]
+    }
+
     /// Returns what one of the places holds.
     pub fn any(&self) -> u64 {
         self.0[0]

@@ -2,6 +2,7 @@
 
 use atomic_mmap::{Medium, Options};
 use clap::{Parser, Subcommand, ValueEnum};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -97,7 +98,8 @@ pub enum Command {
     Verify(File),
     /// Recover the file, bring all bytes home, and remove the companions: it is a plain file then.
     Settle(Settle),
-    /// Repair files that an open refuses. Without --discard or --trust, say what each would do.
+    /// Repair files that an open refuses, or damaged pages. Without --discard, --trust or --pages,
+    /// say what is left to do.
     Repair(Repair),
     /// Print the numbers of a file: lengths, and bytes in its companions.
     Stats(Stats),
@@ -178,12 +180,25 @@ pub struct Repair {
     /// Believe the companions all the same.
     #[arg(long)]
     pub trust: bool,
+    /// Let each damaged page go back to what it was in the newest snapshot that has it whole. All
+    /// other pages stay as they are. Only files with page sums know which pages are damaged.
+    #[arg(long, conflicts_with_all = ["discard", "trust", "dry_run"])]
+    pub pages: bool,
+    /// Only pages of this range of offsets, in bytes, as `verify` prints it.
+    #[arg(long, requires = "pages", value_name = "FROM..TO", value_parser = range)]
+    pub range: Option<Range<u64>>,
     /// Only say what would be done.
     #[arg(long)]
     pub dry_run: bool,
     /// Do not ask.
     #[arg(long, short)]
     pub yes: bool,
+}
+
+fn range(text: &str) -> Result<Range<u64>, String> {
+    let (from, to) = text.split_once("..").ok_or("not FROM..TO")?;
+    let offset = |text: &str| text.parse::<u64>().map_err(|e| format!("{e}"));
+    Ok(offset(from)?..offset(to)?)
 }
 
 #[derive(clap::Args, Debug)]

@@ -51,6 +51,7 @@ fn run(args: Args) -> Result<Outcome, Failure> {
         Command::Inspect(of) => commands::inspect::run(common, of),
         Command::Verify(of) => commands::verify::run(common, of),
         Command::Settle(of) => commands::settle::run(common, of),
+        Command::Repair(of) if of.pages => commands::pages::run(common, of),
         Command::Repair(of) => commands::repair::run(common, of),
         Command::Stats(of) => commands::stats::run(common, of),
         Command::Heatmap(of) => commands::heatmap::run(common, of),

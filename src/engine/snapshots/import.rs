@@ -25,10 +25,12 @@ use super::rollback::Rest;
 use crate::bitmap::{Slices, bits};
 use crate::engine::Engine;
 use crate::error::{Error, Result, StreamError};
-use crate::format::export::{Change, Header, page_sum};
+use crate::format::export::{self, Change, Header};
+use crate::format::snapshots::segment::Record;
 use crate::format::snapshots::table::{Entry, Flags};
 use crate::lock::lock_page;
 use crate::mutant::{planted, unless};
+use crate::page_sum;
 use crate::pair::gates::Gate;
 use crate::pair::log::lanes::InUse;
 use crate::pair::snapshots::Store;
@@ -134,7 +136,7 @@ impl Engine {
         let (found_len, (len, sum)) = (self.len(), (base.len, header.base_sum));
         let mut found_sum = 0;
         self.each_nonzero(0, |page, bytes| {
-            found_sum ^= page_sum(page, bytes);
+            found_sum ^= export::page_sum(page, bytes);
             Ok(())
         })?;
         if (found_len, found_sum) == (len, sum) || planted!(ImportAnyBase) {
@@ -162,9 +164,9 @@ impl Engine {
                 if is_whole {
                     page.fill(0);
                 }
-                sum ^= page_sum(change.page, &page);
+                sum ^= export::page_sum(change.page, &page);
                 change.put(body, &mut page);
-                sum ^= page_sum(change.page, &page);
+                sum ^= export::page_sum(change.page, &page);
             }
             Ok(())
         })?;
@@ -174,7 +176,7 @@ impl Engine {
                 // It becomes zero if the stream does not have it.
                 self.prepare_page(lane, store, page, Slices::ALL)?;
             } else if !is_whole {
-                sum ^= page_sum(page, bytes);
+                sum ^= export::page_sum(page, bytes);
             }
             Ok(())
         })?;
@@ -217,7 +219,7 @@ impl Engine {
         {
             // A shrink leaves out slices of zeros: past the end a snapshot reads zeros.
             let owed = slices.without(store.kept_since(page, epoch));
-            self.append(lane, store, (epoch, page, owed), &bytes)?;
+            self.append(lane, store, Record { epoch, page, mask: owed, sum: None }, &bytes)?;
         }
         // Orders the keeps before the lock opens.
         self.drain(lane);
@@ -236,10 +238,12 @@ impl Engine {
         let is_whole = header.base.is_none();
         received.each_frame(&mut |changes, body| {
             for change in changes {
-                let mut page = [0; PAGE];
-                change.put(body, &mut page);
-                let slices = if is_whole { Slices::ALL } else { change.slices };
-                self.append(lane, store, (number, change.page, slices), &page)?;
+                let mask = if is_whole { Slices::ALL } else { change.slices };
+                let (page, mut bytes) = (change.page, [0; PAGE]);
+                change.put(body, &mut bytes);
+                let put = |whole: &mut [u8; PAGE]| change.put(body, whole);
+                let sum = self.received_sum(lane, (page, mask), header.to.len, put)?;
+                self.append(lane, store, Record { epoch: number, page, mask, sum }, &bytes)?;
             }
             Ok(())
         })?;
@@ -251,18 +255,55 @@ impl Engine {
             if is_received || page.start() >= header.to.len {
                 return Ok(());
             }
-            self.append(lane, store, (number, page, Slices::ALL), &[0; PAGE])
+            let sum = self.has_sums().then_some(0);
+            let record = Record { epoch: number, page, mask: Slices::ALL, sum };
+            self.append(lane, store, record, &[0; PAGE])
         })
     }
 
-    /// Appends a record with the slices that `bytes`, a whole page, has. Does nothing for none.
-    fn append(
+    /// Returns the stored sum that a page has in a state of `len` bytes, of which `put` puts the
+    /// received slices into the present page. `None` if the file has no page sums, or the present
+    /// page is damaged.
+    fn received_sum(
+        &self,
+        lane: &InUse<'_>,
+        (page, received): (PageIndex, Slices),
+        len: u64,
+        put: impl Fn(&mut [u8; PAGE]),
+    ) -> Result<Option<u64>> {
+        if !self.has_sums() || planted!(ReceivedWithoutSum) {
+            return Ok(None);
+        }
+        let mut bytes = [0; PAGE];
+        if received != Slices::ALL && page.start() < self.len() {
+            let region = {
+                let _pinned = lane.pin();
+                self.region(page.region())?
+            };
+            let n = page.in_region();
+            let held = lock_page(&region.lock, &region.pages[n].lock);
+            held.mark_stable();
+            match self.check_under_lock(lane, page, region) {
+                Err(Error::Damaged { .. }) => return Ok(None),
+                verified => verified?,
+            }
+            self.load_slices(page, region.validity(n), Slices::ALL, &mut bytes)?;
+            zero_past(page, self.len(), &mut bytes);
+        }
+        put(&mut bytes);
+        zero_past(page, len, &mut bytes);
+        Ok(Some(page_sum::stored(page, page_sum::of_page(&bytes))))
+    }
+
+    /// Appends a record with its slices of `bytes`, a whole page. Does nothing if it has none.
+    pub(super) fn append(
         &self,
         lane: &InUse<'_>,
         store: &Store,
-        (epoch, page, slices): (u64, PageIndex, Slices),
+        record: Record,
         bytes: &[u8; PAGE],
     ) -> Result<()> {
+        let Record { epoch, page, mask: slices, .. } = record;
         if slices.is_empty() {
             return Ok(());
         }
@@ -275,7 +316,7 @@ impl Engine {
                 self.poison(error);
             }
         })?;
-        appender.keep(epoch, page, slices, &bytes);
+        appender.keep(record, &bytes);
         // A page that remembers an older snapshot would else have nothing kept for the new one, and
         // the rollback would keep all of it behind the commit point. No operation is under way.
         if let Some(region) = self.state.loaded(page.region())
@@ -318,4 +359,10 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Zeroes the bytes of a page past byte `len` of the file.
+pub(super) fn zero_past(page: PageIndex, len: u64, bytes: &mut [u8; PAGE]) {
+    let there = len.saturating_sub(page.start()).min(PAGE as u64) as usize;
+    bytes[there..].fill(0);
 }

@@ -11,6 +11,7 @@
 //! | `rollback` | going back to a snapshot |
 //! | `export` | what a snapshot has, and what differs between two |
 //! | `import` | taking the state of another file's snapshot |
+//! | `repair` | replacing single damaged pages by those of a snapshot |
 //! | `automatic` | snapshots that a file takes by itself, and the limits of all of them |
 //!
 //! Invariants:
@@ -28,5 +29,6 @@ pub mod automatic;
 mod export;
 pub mod import;
 mod read;
+pub mod repair;
 mod rollback;
 mod seal;

@@ -94,7 +94,7 @@ impl Engine {
     }
 
     /// Makes a durable point after an operation, if each operation has one.
-    pub(super) fn make_durable_after_write(&self) -> Result<()> {
+    pub(in crate::engine) fn make_durable_after_write(&self) -> Result<()> {
         match &self.durable {
             Some(durable) if self.durability == Durability::EveryWrite => {
                 self.durable_point(durable).map(drop)

@@ -7,13 +7,18 @@
 //!         this field as zero              8   8    epoch
 //! 12  4   zero                            16  8    page
 //! 16  8   opening                         24  8    mask: bit n = slice n is kept
-//! 24  8   turn                            32  32   zero
-//! 32  32  zero                            64  64n  the slices of the mask, the lowest first
+//! 24  8   turn                            32  8    stored sum of the page, or zero
+//! 32  32  zero                            40  8    1 if there is a sum
+//!                                         48  16   zero
+//!                                         64  64n  the slices of the mask, the lowest first
 //! ```
 //!
 //! A record says: these were the bytes of the page's slices at the seal of the epoch. It never
 //! becomes false. It counts as a whole or not at all: both checksums must be right, and so must
 //! those of all records before it in the segment.
+//!
+//! The sum is that of the whole page at the seal, as `crate::page_sum` stores it. The first record
+//! of a page since a seal has it, if the file has page sums. A record without one has zeroes there.
 //!
 //! All checksums of a segment continue from a seed: the pair, the opening, the turn, and the place
 //! of the segment. No two beginnings of a segment have one seed. So what an earlier use has left is
@@ -97,6 +102,9 @@ pub struct Record {
     pub page: PageIndex,
     /// The kept slices, at least one.
     pub mask: Slices,
+    /// The stored sum of the whole page at the seal. `None` if the record is not the first one of
+    /// the page since the seal, or if the sum is not known.
+    pub sum: Option<u64>,
 }
 
 /// Returns the bytes of a record with this number of slices.
@@ -120,7 +128,10 @@ impl Record {
     fn encode_with(&self, seed: SegmentSeed, sum_of_kept: u32) -> [u8; RECORD_HEADER] {
         let mut bytes = [0; RECORD_HEADER];
         bytes[4..8].copy_from_slice(&sum_of_kept.to_le_bytes());
-        for (at, word) in [(8, self.epoch), (16, self.page.0), (24, self.mask.0)] {
+        let (page_sum, has_sum) = (self.sum.unwrap_or(0), u64::from(self.sum.is_some()));
+        let words =
+            [(8, self.epoch), (16, self.page.0), (24, self.mask.0), (32, page_sum), (40, has_sum)];
+        for (at, word) in words {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
         let sum = checksum::crc32c_append(seed.0, &bytes[4..]);
@@ -136,6 +147,7 @@ impl Record {
             epoch: le_word(&header[8..16]),
             page: PageIndex(le_word(&header[16..24])),
             mask: Slices(le_word(&header[24..32])),
+            sum: (le_word(&header[40..48]) == 1).then(|| le_word(&header[32..40])),
         };
         let sum = u32::from_le_bytes(header[4..8].try_into().ok()?);
         let is_whole = record.encode_with(seed, sum) == header || planted!(RecordUnchecked);
@@ -181,7 +193,7 @@ mod tests {
     const HEADER: SegmentHeader = SegmentHeader { opening: 3, turn: 2 };
 
     fn record(epoch: u64, page: u64, mask: u64) -> Record {
-        Record { epoch, page: PageIndex(page), mask: Slices(mask) }
+        Record { epoch, page: PageIndex(page), mask: Slices(mask), sum: None }
     }
 
     fn kept(record: &Record) -> Vec<u8> {
@@ -234,14 +246,17 @@ mod tests {
 
     #[test]
     fn a_record_is_whole_or_none() {
-        let it = record(4, 9, 0b1011);
         let seed = HEADER.seed(&UUID, HERE);
-        let bytes = encoded(seed, &it);
-        for n in 0..bytes.len() {
-            let mut torn = bytes.clone();
-            torn[n] ^= 1;
-            assert_eq!(Record::decode(seed, &torn), None, "byte {n}");
-            assert_eq!(Record::decode(seed, &bytes[..n]), None);
+        for sum in [None, Some(0), Some(77)] {
+            let it = Record { sum, ..record(4, 9, 0b1011) };
+            let bytes = encoded(seed, &it);
+            assert_eq!(Record::decode(seed, &bytes), Some(it));
+            for n in 0..bytes.len() {
+                let mut torn = bytes.clone();
+                torn[n] ^= 1;
+                assert_eq!(Record::decode(seed, &torn), None, "byte {n}");
+                assert_eq!(Record::decode(seed, &bytes[..n]), None);
+            }
         }
         for bad in [record(0, 9, 1), record(4, 9, 0), record(4, MAX_LEN / PAGE as u64, 1)] {
             assert_eq!(Record::decode(seed, &encoded(seed, &bad)), None, "{bad:?}");

@@ -10,7 +10,6 @@
 use super::Store;
 use super::index::{Kept, RecordAt};
 use super::segments::{Full, Reserved};
-use crate::bitmap::Slices;
 use crate::error::Result;
 use crate::format::layout::LANE_COUNT;
 use crate::format::snapshots::segment::{
@@ -19,7 +18,7 @@ use crate::format::snapshots::segment::{
 use crate::format::snapshots::{SEGMENT, SegmentIndex};
 use crate::platform::Copying;
 use crate::primitive::{Mutex, MutexGuard, many};
-use crate::units::{LaneIndex, PageIndex, SLICE};
+use crate::units::{LaneIndex, SLICE};
 use smallvec::SmallVec;
 
 /// The number of cursors: one for each lane, and one for `collect`.
@@ -136,14 +135,14 @@ impl Store {
 }
 
 impl Appender<'_> {
-    /// Appends a record: slices of a page, as they were at the seal of `epoch`. `bytes` has the
-    /// slices of `mask` one after the other. The caller holds the page's lock.
+    /// Appends a record: slices of a page, as they were at the seal of its epoch. `bytes` has the
+    /// slices of its mask one after the other. The caller holds the page's lock.
     ///
     /// The record is durable with this thread's next drain, or the next sync where drains are not
     /// durable. Lookups find it from now on.
-    pub fn keep(&mut self, epoch: u64, page: PageIndex, mask: Slices, bytes: &[u8]) {
-        let kept = self.append(Record { epoch, page, mask }, bytes);
-        self.store.index.add(page, kept);
+    pub fn keep(&mut self, record: Record, bytes: &[u8]) {
+        let kept = self.append(record, bytes);
+        self.store.index.add(record.page, kept);
     }
 
     /// Appends a record, which lookups do not find yet.

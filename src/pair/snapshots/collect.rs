@@ -23,7 +23,7 @@ use crate::bitmap::Slices;
 use crate::error::{Error, Result};
 use crate::format::snapshots::segment::{LONGEST_RECORD, Record, record_len};
 use crate::format::snapshots::{SEGMENT, SegmentIndex};
-use crate::mutant::unless;
+use crate::mutant::{planted, unless};
 use crate::units::{PageIndex, SLICE};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -176,12 +176,14 @@ impl Store {
     /// what was kept, as far as this thread sees.
     fn copy_record(&self, Needed { page, kept, slices }: Needed) -> Result<Option<Moved>> {
         let mut buffer = [0; LONGEST_RECORD];
-        let Some(bytes) = self.kept_bytes(page, kept, &mut buffer) else { return Ok(None) };
+        let found = self.kept_record(page, kept, &mut buffer);
+        let Some((Record { sum, .. }, bytes)) = found else { return Ok(None) };
         let all = crate::bitmap::bits(kept.mask.0).zip(bytes.chunks_exact(SLICE));
         let some = all.filter(|(n, _)| slices.0 >> n & 1 == 1);
         let some: Vec<u8> = some.flat_map(|(_, slice)| slice).copied().collect();
         let mut appender = self.appender_of_copies(slices.count())?;
-        let record = Record { epoch: kept.epoch, page, mask: slices };
+        let sum = sum.filter(|_| !planted!(CopiedSumLost));
+        let record = Record { epoch: kept.epoch, page, mask: slices, sum };
         let to = appender.append(record, &some);
         Ok(Some(Moved { page, from: kept.at, to }))
     }

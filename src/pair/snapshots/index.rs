@@ -11,7 +11,7 @@ use super::live::{Before, Live};
 use crate::bitmap::Slices;
 use crate::format::layout::MAX_LEN;
 use crate::format::snapshots::SegmentIndex;
-use crate::format::snapshots::segment::Record;
+use crate::format::snapshots::segment::{Record, record_len};
 use crate::platform::Platform;
 use crate::primitive::{Mutex, OnceBox, many};
 use crate::units::{
@@ -40,9 +40,14 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Returns the record that is in the file.
-    pub fn record(&self, page: PageIndex) -> Record {
-        Record { epoch: self.epoch, page, mask: self.mask }
+    /// Returns the bytes of the record.
+    pub fn len(&self) -> usize {
+        record_len(self.mask.count())
+    }
+
+    /// Returns `true` if it is this record of the page that is in the file.
+    pub fn is(&self, page: PageIndex, record: &Record) -> bool {
+        (self.epoch, page, self.mask) == (record.epoch, record.page, record.mask)
     }
 }
 
@@ -127,6 +132,14 @@ impl Index {
         let later = records.iter().rev().take_while(|record| record.epoch > kept.epoch).count();
         let place = records.len() - later;
         records.insert(place, kept);
+    }
+
+    /// Returns the page's records of this epoch and later ones, the oldest first.
+    pub fn since(&self, page: PageIndex, epoch: u64) -> Vec<Kept> {
+        self.with_records(page, |records| {
+            let from = records.partition_point(|record| record.epoch < epoch);
+            records[from..].to_vec()
+        })
     }
 
     /// Returns the union of the masks of the page's records of this epoch and later ones.

@@ -230,31 +230,44 @@ impl Store {
         let (found, rest) = self.index.find(page, k, wanted);
         for (part, kept) in found {
             let mut buffer = [0; LONGEST_RECORD];
-            let checked = self.kept_bytes(page, kept, &mut buffer).is_some();
+            let checked = self.kept_record(page, kept, &mut buffer).is_some();
             if !checked && !planted!(FoundUnchecked) {
                 return Err(damaged(&self.file, kept.at.0));
             }
-            let bytes = &buffer[RECORD_HEADER..kept.record(page).len()];
+            let bytes = &buffer[RECORD_HEADER..kept.len()];
             copy(part, KeptSlices { mask: kept.mask, bytes });
         }
         Ok(rest)
     }
 
-    /// Reads the kept slices of a record to `buffer`. Returns `None` if they are not whole.
-    fn kept_bytes<'b>(
+    /// Returns the stored sum of a page at the seal of snapshot `k`. It is in the first record
+    /// since then: of the records with a sum, that is the one with the lowest epoch. The caller
+    /// holds the page's lock and is in a read section, as for [`find`](Self::find).
+    pub fn sum_at(&self, page: PageIndex, k: u64) -> Option<u64> {
+        let mut buffer = [0; LONGEST_RECORD];
+        let mut sum = |kept| self.kept_record(page, kept, &mut buffer)?.0.sum;
+        let since = self.index.since(page, k);
+        if planted!(AnySumTaken) {
+            return since.into_iter().rev().find_map(&mut sum);
+        }
+        since.into_iter().find_map(&mut sum)
+    }
+
+    /// Reads a record and its kept slices to `buffer`. Returns `None` if they are not whole.
+    fn kept_record<'b>(
         &self,
         page: PageIndex,
         kept: Kept,
         buffer: &'b mut [u8; LONGEST_RECORD],
-    ) -> Option<&'b [u8]> {
+    ) -> Option<(Record, &'b [u8])> {
         let mut header = [0; SEGMENT_HEADER];
         let segment = kept.at.segment();
         self.file.copy_out(&mut header, segment.start());
         let seed = SegmentHeader::decode(&self.uuid, segment, &header)?.seed(&self.uuid, segment);
-        let bytes = &mut buffer[..kept.record(page).len()];
+        let bytes = &mut buffer[..kept.len()];
         self.file.copy_out(bytes, kept.at.0);
-        let is_it = Record::decode(seed, bytes) == Some(kept.record(page));
-        is_it.then_some(&bytes[RECORD_HEADER..])
+        let record = Record::decode(seed, bytes).filter(|record| kept.is(page, record))?;
+        Some((record, &bytes[RECORD_HEADER..]))
     }
 
     /// Returns the pages that have a record of epoch `k` or later, in ascending order. Only these

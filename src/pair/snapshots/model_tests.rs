@@ -135,7 +135,8 @@ impl Life {
                 let slot = |n| self.model.present.get(&(page, n)).copied().unwrap_or(0);
                 let bytes: Vec<u8> =
                     crate::bitmap::bits(slices.0).flat_map(|n| [slot(n); SLICE]).collect();
-                appender.keep(newest, PageIndex(page), slices, &bytes);
+                let page = PageIndex(page);
+                appender.keep(Record { epoch: newest, page, mask: slices, sum: None }, &bytes);
             }
             drop(appender);
             // Before the drain, nothing of the present has changed.

@@ -94,7 +94,7 @@ fn keep(store: &Store, lane: u16, epoch: u64, page: u64, mask: u64, fill: u8) {
     let mask = Slices(mask);
     let bytes = vec![fill; mask.count() * SLICE];
     let mut appender = store.appender(LaneIndex(lane), 1, mask.count()).unwrap();
-    appender.keep(epoch, PageIndex(page), mask, &bytes);
+    appender.keep(Record { epoch, page: PageIndex(page), mask, sum: Some(page + 1) }, &bytes);
 }
 
 /// Returns the first bytes of slices of a snapshot, or `None` where no record has them.
@@ -236,8 +236,9 @@ fn a_lane_has_its_own_segments_and_gives_back_what_it_does_not_need() {
     let mut appender = store.appender(LaneIndex(2), 40, 40 * 64).unwrap();
     let mut other = store.appender(LaneIndex(9), 1, 1).unwrap();
     for page in 0..40 {
-        appender.keep(k, PageIndex(page), Slices::ALL, &all);
-        other.append(Record { epoch: k, page: PageIndex(99), mask: Slices(1) }, &all[..SLICE]);
+        let record = |page, mask| Record { epoch: k, page: PageIndex(page), mask, sum: None };
+        appender.keep(record(page, Slices::ALL), &all);
+        other.append(record(99, Slices(1)), &all[..SLICE]);
     }
     drop((appender, other));
     let mut owners: BTreeMap<SegmentIndex, u64> = BTreeMap::new();
@@ -251,7 +252,8 @@ fn a_lane_has_its_own_segments_and_gives_back_what_it_does_not_need() {
         let sizes: Vec<usize> = (0..n).map(|m| 1 + (m * 31 + n * 7) % 64).collect();
         let mut appender = store.appender(LaneIndex(3), n, sizes.iter().sum()).unwrap();
         for size in sizes {
-            appender.keep(k, PageIndex(7), Slices::first(size), &all[..size * SLICE]);
+            let (page, mask) = (PageIndex(7), Slices::first(size));
+            appender.keep(Record { epoch: k, page, mask, sum: None }, &all[..size * SLICE]);
         }
     }
 }
@@ -268,7 +270,8 @@ fn a_full_file_is_a_typed_error_and_nothing_is_kept() {
     assert_eq!(store.stats().records, 0);
     // Segments that were reserved before that are there for others.
     let mut appender = store.appender(LaneIndex(1), most / 2, most / 2 * 64).unwrap();
-    appender.keep(k, PageIndex(1), Slices(1), &[1; SLICE]);
+    let record = Record { epoch: k, page: PageIndex(1), mask: Slices(1), sum: None };
+    appender.keep(record, &[1; SLICE]);
 }
 
 #[test]
@@ -310,6 +313,10 @@ fn dropped_snapshots_give_their_storage_back() {
         })
     };
     assert!(is_whole(&store));
+    // Also those that were appended again have their sums.
+    let sums_are_there =
+        |store: &Store| (0..600).all(|page| store.sum_at(PageIndex(page), one) == Some(page + 1));
+    assert!(sums_are_there(&store) && sums_are_there(&scratch.open(&p).unwrap()));
     assert_eq!(store.held(one), 600 * PAGE as u64);
     assert!(is_whole(&scratch.open(&p).unwrap()));
     remove(&store, one);
@@ -381,7 +388,7 @@ fn a_file_that_ends_anywhere_in_the_newest_segment_has_the_records_before() {
     let place = |page: u64| store.index.find(PageIndex(page), k, Slices(1)).0[0].1;
     let newest = place(59).at.segment();
     assert!(newest.0 > 0);
-    let ends = (0..60).map(place).map(|kept| kept.at.0 + kept.record(PageIndex(0)).len() as u64);
+    let ends = (0..60).map(place).map(|kept| kept.at.0 + kept.len() as u64);
     let ends: Vec<u64> = ends.collect();
     for cut in (newest.start()..ends[59] + 200).step_by(397).chain(ends.iter().copied()) {
         if SegmentIndex::of(cut - 1) < newest {

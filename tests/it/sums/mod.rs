@@ -6,6 +6,8 @@
 //! | `damage` | Is damage noticed, told, and healed by a write over it? |
 //! | `kept` | Does nothing make damage good, or whole bytes damaged? |
 //! | `life` | When does a file get sums, keep them, and lose them? |
+//! | `repair` | Does a damaged page become what it was in a snapshot, and nothing else? |
+//! | `repair_crash` | Does a crash in a repair leave the page damaged or repaired? |
 //! | `scribbles` | Is each random overwrite harmless, or noticed before it is read? |
 //! | `silent` | Which damage is not noticed yet? |
 
@@ -13,6 +15,8 @@ mod crash;
 mod damage;
 mod kept;
 mod life;
+mod repair;
+mod repair_crash;
 mod scribbles;
 mod silent;
 

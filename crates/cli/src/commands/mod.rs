@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod generate;
 pub mod heatmap;
 pub mod inspect;
+pub mod pages;
 pub mod repair;
 pub mod settle;
 pub mod snapshot;

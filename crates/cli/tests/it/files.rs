@@ -1,7 +1,9 @@
 //! Files that an open takes: plain, closed, after SIGKILL, in use.
 
 use crate::common::{Holder, LEN, Run, assert_known, command, make, options, run, scratch, write};
+use crate::refusals::answer;
 use atomic_mmap::{AtomicMappedFile, CloseMode, Integrity};
+use serde_json::json;
 use snapbox::{assert_data_eq, str};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -251,6 +253,47 @@ fn a_page_that_its_sum_does_not_fit_is_named_by_verify() {
     let verified = run(&["verify", "--json"], &path).code(3).json();
     assert_eq!(verified["damaged"], serde_json::json!([[0, 4096]]));
     assert_eq!(verified["ok"], false);
+    let refused = run(&["repair", "--pages", "--yes"], &path).code(3).out();
+    assert!(refused.contains("left") && refused.contains("0..4096"), "{refused}");
+}
+
+/// Two of three pages are damaged. The snapshot has one of them whole.
+#[test]
+fn damaged_pages_go_back_to_a_snapshot() {
+    let scratch = scratch();
+    let path = scratch.file("damaged");
+    let options = AtomicMappedFile::options().create(true).len(3 * 4096);
+    let file = options.integrity(Integrity::OnScrub).open(&path).expect("open");
+    let pages = [[1; 4096], [2; 4096], [3; 4096]].concat();
+    file.write_at(&pages, 0).expect("write");
+    file.snapshot("monday").expect("seal");
+    (8..10).for_each(|fill| file.write_at(&[fill; 4096], 4096).expect("write"));
+    let reflection = file.reflection_path().to_owned();
+    file.close(CloseMode::Fast).expect("close");
+    let bytes = std::fs::read(&reflection).expect("read");
+    let reflection = std::fs::OpenOptions::new().write(true).open(reflection).expect("open");
+    for fill in [1, 9] {
+        let at = bytes.windows(64).position(|slot| slot == [fill; 64]).expect("a slot");
+        reflection.write_all_at(&[6], at as u64).expect("damage");
+    }
+    for wrong in
+        [&["--pages", "--range", "5000"][..], &["--pages", "--trust"], &["--range", "0..1"]]
+    {
+        run(&[&["repair"], wrong].concat(), &path).code(2);
+    }
+    let elsewhere = ["repair", "--json", "--pages", "--yes", "--range", "8192..12288"];
+    let found = run(&elsewhere, &path).code(0).json();
+    assert_eq!((&found["damaged"], &found["repaired"]), (&json!([]), &false.into()));
+    let asked = answer(&["repair", "--pages"], &path, "n\n").code(3);
+    assert!(asked.err().contains("let 2 damaged pages go back"), "{}", asked.err());
+    let one = ["repair", "--json", "--pages", "--yes", "--range", "4096..8192"];
+    let done = run(&one, &path).code(4).json();
+    assert_eq!(done["pages"], json!([{"page": [4096, 8192], "snapshot": "monday"}]));
+    assert_eq!((&done["left"], &done["repaired"]), (&json!([]), &true.into()));
+    let done = run(&["repair", "--json", "--pages", "--yes"], &path).code(3).json();
+    assert_eq!(done["left"], json!([{"page": [0, 4096], "drop_first": null}]));
+    assert_eq!((&done["pages"], &done["repaired"]), (&json!([]), &false.into()));
+    assert!(std::fs::read(&path).expect("read")[4096..] == pages[4096..]);
 }
 
 /// The companions of a file with page sums hold the sums, so they stay.

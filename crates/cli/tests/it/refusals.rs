@@ -28,7 +28,7 @@ fn all_say(path: &Path, code: i32, kind: &str) {
     assert_eq!(failed["code"], if code == 3 { "damaged" } else { "mismatch" });
 }
 
-fn answer(arguments: &[&str], path: &Path, answer: &str) -> Run {
+pub fn answer(arguments: &[&str], path: &Path, answer: &str) -> Run {
     let mut command = command();
     let child = command.args(arguments).arg(path).stdin(Stdio::piped());
     let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start");

@@ -184,10 +184,14 @@ fn second_records(bytes: &[u8]) -> Vec<(usize, Record)> {
         let is_whole = half(rest, 0) == crc32c_append(second_seed(), &rest[4..LINE])
             && half(rest, 4) == crc32c_append(second_seed(), &rest[LINE..len]);
         let is_right = epoch != 0 && mask != 0 && page < layout::MAX_LEN / PAGE as u64;
-        if !is_whole || !is_right || rest[32..LINE].iter().any(|byte| *byte != 0) {
-            break;
-        }
-        records.push((at, Record { epoch, page: PageIndex(page), mask: Slices(mask) }));
+        let sum = match (word(rest, 32), word(rest, 40)) {
+            (0, 0) => Some(None),
+            (sum, 1) => Some(Some(sum)),
+            _ => None,
+        };
+        let is_right = is_right && rest[48..LINE].iter().all(|byte| *byte == 0);
+        let Some(sum) = sum.filter(|_| is_whole && is_right) else { break };
+        records.push((at, Record { epoch, page: PageIndex(page), mask: Slices(mask), sum }));
         at += len;
     }
     records
@@ -240,7 +244,8 @@ fn a_segment(input: &mut Input<'_>) -> (Vec<u8>, Vec<Record>) {
         let page = PageIndex(input.number(4) % (layout::MAX_LEN / PAGE as u64));
         let mask = Slices(input.number(8) | 1 << (input.byte() % 64));
         let kept = filling(input.number(2), mask.count() * SLICE);
-        let record = Record { epoch, page, mask };
+        let sum = input.number(1).is_multiple_of(2).then(|| input.number(8));
+        let record = Record { epoch, page, mask, sum };
         bytes.extend(record.encode(HEADER.seed(&UUID, PLACE), &kept));
         bytes.extend(kept);
         records.push(record);

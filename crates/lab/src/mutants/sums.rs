@@ -23,6 +23,18 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         ImportOverDamage => test("sums", "kept::an_import_over_damage"),
         ImportCutsDamage => test("sums", "kept::a_shorter_state"),
         DamageRolledBack => test("sums", "damage::a_rollback_over_damage"),
+        CopiedSumLost => test("atomic_mmap", "pair::snapshots::tests"),
+        KeptWithoutSum | RepairKeepsNothing => {
+            test("sums", "repair::a_page_that_a_snapshot_shares")
+        }
+        PresentSumKept => test("sums", "repair::a_page_that_a_snapshot_shares"),
+        LaterSumKept => test("sums", "repair::a_sum_that_fits_the_damage"),
+        AnySumTaken => test("sums", "repair::a_sum_that_fits_the_damage"),
+        ReceivedWithoutSum => test("sums", "repair::a_page_that_came_by_an_import"),
+        RepairedUnproven => test("sums", "repair::a_page_that_no_snapshot_has"),
+        RepairedFromOldest => test("sums", "repair::the_newest_snapshot_that_has"),
+        RepairedUnderReader => test("sums", "repair::a_page_that_a_newer_snapshot"),
+        RepairedWhole => test("sums", "repair::a_page_that_was_replaced"),
         OldSumsLeft => test("sums", "scribbles::no_scribble_over_a_closed"),
         CutSumStays | SumsNotZeroed => test("sums", "life::each_length"),
         OldSumsStay => test("sums", "life::sums_that_were_switched_off"),

@@ -1,0 +1,191 @@
+//! Repairs single damaged pages from the newest snapshot that has them whole.
+//!
+//! A snapshot's page is *whole* if its bytes have the sum of the page at the seal. The first keep
+//! record of the page since then has that sum. If there is no record, the page has not changed, and
+//! the sum is that of the settled state.
+//!
+//! Steps, for each damaged page, under its lock:
+//! 1. Find the newest snapshot that has the page whole.
+//! 2. If it is the newest live one, keep the slices that it reads from their slots: they are
+//!    proven. If a newer one reads slices from their slots, change nothing: it would read other
+//!    bytes afterwards, without an error.
+//! 3. A redo with the bytes of the whole page, up to the file's end.
+//!
+//! A crash leaves the damaged page, or the repaired one. `docs/protocols/sums.md` has the rules.
+//!
+//! May import `read`, `import`, `write`, `durable`, `commit`, `scrub`, `keep`, `verify`, `io`,
+//! `pair`, and what lies below them.
+
+use super::import::zero_past;
+use super::read::load_kept;
+use crate::bitmap::Slices;
+use crate::engine::Engine;
+use crate::engine::plan::Segment;
+use crate::error::{Error, Result};
+use crate::format::snapshots::segment::Record;
+use crate::format::snapshots::table::Entry;
+use crate::lock::lock_page;
+use crate::mutant::{planted, unless};
+use crate::page_sum;
+use crate::pair::gates::Gate;
+use crate::pair::log::lane::Lane;
+use crate::pair::log::lanes::InUse;
+use crate::pair::own_changes;
+use crate::pair::region::RegionState;
+use crate::pair::snapshots::Store;
+use crate::units::{PAGE, PageIndex, SLICE};
+use std::ops::Range;
+
+/// The result of a repair.
+#[derive(Default)]
+pub(crate) struct Repaired {
+    /// The number of pages that were verified.
+    pub pages: u64,
+    /// The pages that were replaced, as ranges of offsets in bytes, and the snapshots that had
+    /// them.
+    pub replaced: Vec<(Range<u64>, Entry)>,
+    /// The pages that are damaged still, and the snapshot that is in the way, if there is one.
+    pub left: Vec<(Range<u64>, Option<Entry>)>,
+}
+
+/// The end of the repair of one page.
+enum End {
+    /// Another thread has replaced it, or it lies past the file's end.
+    NotDamaged,
+    Replaced(Entry),
+    Left(Option<Entry>),
+}
+
+/// A page of a snapshot that is whole.
+struct WholePage {
+    from: Entry,
+    /// `true` if no later live snapshot reaches the page.
+    is_newest: bool,
+    stored_sum: u64,
+    bytes: [u8; PAGE],
+}
+
+impl Engine {
+    /// Replaces the damaged pages of `range` by those of the newest snapshots that have them whole.
+    /// Each page is one operation.
+    pub fn repair(&self, range: Range<u64>) -> Result<Repaired> {
+        self.check_usable()?;
+        self.check_writable()?;
+        if let Some(durable) = &self.durable {
+            self.check_not_overdue(durable)?;
+        }
+        let verified = self.verify(range)?;
+        let mut repaired = Repaired { pages: verified.pages, ..Repaired::default() };
+        for damaged in verified.damaged {
+            match self.repair_page(PageIndex::of(damaged.start))? {
+                End::NotDamaged => {}
+                End::Replaced(from) => repaired.replaced.push((damaged, from)),
+                End::Left(in_the_way) => repaired.left.push((damaged, in_the_way)),
+            }
+        }
+        if !repaired.replaced.is_empty() {
+            self.make_durable_after_write()?;
+        }
+        Ok(repaired)
+    }
+
+    fn repair_page(&self, page: PageIndex) -> Result<End> {
+        let mut may_wait = self.keeps_points;
+        loop {
+            // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
+            let lane = self.lane();
+            // The set of live snapshots stays until the page is replaced.
+            let no_seal = self.resizing.read();
+            let inside = self.lanes.enter(Gate::Cut, &lane);
+            if may_wait && self.is_in_cut(page) {
+                drop(inside);
+                drop(no_seal);
+                drop(lane);
+                may_wait = self.wait_for_point();
+                continue;
+            }
+            return self.repair_inside(&lane, page);
+        }
+    }
+
+    /// Repairs a page. The caller is inside the gate of cuts, and no snapshot is sealed or dropped.
+    fn repair_inside(&self, lane: &InUse<'_>, page: PageIndex) -> Result<End> {
+        let (index, n) = (page.region(), page.in_region());
+        let region = {
+            let _pinned = lane.pin();
+            self.region(index)?
+        };
+        let held = lock_page(&region.lock, &region.pages[n].lock);
+        if page.start() >= self.len() {
+            return Ok(End::NotDamaged);
+        }
+        match self.check_under_lock(lane, page, region) {
+            Err(Error::Damaged { .. }) => {}
+            Ok(()) if planted!(RepairedWhole) => {}
+            other => return other.map(|()| End::NotDamaged),
+        }
+        let Some(store) = self.snapshots.get() else { return Ok(End::Left(None)) };
+        let mut reaching = store.live();
+        reaching.retain(|entry| entry.len > page.start());
+        let newest = reaching.last().cloned();
+        let Some(whole) = self.newest_whole(lane, store, (page, region), reaching)? else {
+            return Ok(End::Left(None));
+        };
+        let owed = self.owed_slices((index, region), n, Slices::ALL);
+        if !owed.is_empty() && !whole.is_newest && !planted!(RepairedUnderReader) {
+            return Ok(End::Left(newest));
+        }
+        let WholePage { from, stored_sum, bytes, .. } = whole;
+        let is_first = store.kept_since(page, from.number).is_empty();
+        let sum = is_first.then_some(stored_sum);
+        let record = Record { epoch: from.number, page, mask: owed, sum };
+        unless!(RepairKeepsNothing, self.append(lane, store, record, &bytes)?);
+        // Orders what is kept before the redo, and before the lock opens.
+        self.drain(lane);
+        self.clear_stamp(index, region, 1 << n);
+        let readable = (self.len() - page.start()).min(PAGE as u64) as usize;
+        let segment = Segment { offset: page.start(), data: &bytes[..readable] };
+        self.commit_redo(lane, &[segment], None, std::slice::from_ref(&held))?;
+        own_changes::note_pages(self.number(), None, index, 1 << n);
+        Ok(End::Replaced(from))
+    }
+
+    /// Returns the page of the newest snapshot that has it whole. `reaching` are the live snapshots
+    /// that reach the page, the oldest first. The caller holds the page's lock.
+    fn newest_whole(
+        &self,
+        lane: &Lane,
+        store: &Store,
+        (page, region): (PageIndex, &RegionState),
+        mut reaching: Vec<Entry>,
+    ) -> Result<Option<WholePage>> {
+        let settled = self.settled_sum(page, region)?;
+        let newest = reaching.last().map_or(0, |entry| entry.number);
+        if !planted!(RepairedFromOldest) {
+            reaching.reverse();
+        }
+        // Records that are looked up keep their places until the section ends.
+        let _pinned = lane.pin();
+        for from in reaching {
+            let mut bytes = [0; PAGE];
+            let rest = match load_kept(store, page, from.number, Slices::ALL, &mut bytes) {
+                // Bytes that were kept are damaged or missing.
+                Err(Error::Snapshot { .. }) => continue,
+                rest => rest?,
+            };
+            for (side, run) in region.durable(page.in_region()).runs(rest) {
+                let to = &mut bytes[run.start * SLICE..run.end * SLICE];
+                self.load_slot(side, to, page.start() + (run.start * SLICE) as u64)?;
+            }
+            zero_past(page, from.len, &mut bytes);
+            let stored_sum = page_sum::stored(page, page_sum::of_page(&bytes));
+            let has_changed = !store.kept_since(page, from.number).is_empty();
+            let at_seal = if has_changed { store.sum_at(page, from.number) } else { settled };
+            if at_seal == Some(stored_sum) || planted!(RepairedUnproven) {
+                let is_newest = from.number == newest;
+                return Ok(Some(WholePage { from, is_newest, stored_sum, bytes }));
+            }
+        }
+        Ok(None)
+    }
+}
