@@ -3,19 +3,21 @@
 //! A stream is received as a whole, into a spool, before the file changes. A file that is there
 //! takes it as one operation of the engine. A new file is made under another name.
 //!
-//! May import `spool`, `file`, `snapshot`, the engine, the format and the errors.
+//! May import `spool`, `file`, `snapshot`, the engine, the format, the errors and `platform`.
 
 use super::spool::{self, Spool};
 use crate::api::file::AtomicMappedFile;
 use crate::api::snapshot::SnapshotInfo;
 use crate::config::options::Options;
 use crate::engine::snapshots::import::Received;
+use crate::engine::superblock::remove_own;
 use crate::error::{Error, Result, SnapshotError, StreamError};
 use crate::format::export::{Header, page_sum};
 use crate::format::snapshots::table::Flags;
+use crate::mutant::planted;
+use crate::platform::{File, FileId, Name, OpenHow, Platform};
 use crate::units::PAGE;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 /// The result of an import: [`AtomicMappedFile::import`].
@@ -46,8 +48,9 @@ impl AtomicMappedFile {
     /// [`Options::import`] makes a new file.
     ///
     /// If the transfer breaks, what was received stays: [`import_progress`](Self::import_progress).
-    /// It also stays if the process dies right behind the commit. A further import removes it then,
-    /// also one of the same stream, which is refused.
+    /// Once it has arrived as a whole, it is removed, also after an error. It stays if the process
+    /// dies right behind the commit. A further import removes it then, also one of the same stream,
+    /// which is refused.
     ///
     /// # Errors
     /// [`Error::Stream`] if the stream is damaged, ends too early, or does not fit the file.
@@ -73,10 +76,10 @@ impl AtomicMappedFile {
         let (path, engine) = (self.path(), self.engine());
         engine.check_usable()?;
         engine.check_writable()?;
-        let spool = Spool::receive(path, reader, |header| {
+        let spool = Spool::receive(&engine.platform, path, reader, |header| {
             let name = &header.to.name;
             if engine.live_snapshot(name).is_ok() {
-                spool::remove_leftover(path, header);
+                spool::remove_leftover(&engine.platform, path, header);
                 let why = SnapshotError::Exists { name: name.clone() };
                 return Err(Error::Snapshot { path: path.to_owned(), why });
             }
@@ -107,36 +110,69 @@ impl Options {
     /// Opens it by these options, and seals it under the sender's name.
     ///
     /// The file gets its name when it is whole and durable. A crash before that leaves no file at
-    /// `path`. A crash after it may leave the file without the snapshot, and the next increment
-    /// fits it all the same.
+    /// `path`. A crash after it may leave the file without the snapshot, and so does an error then:
+    /// one of the sync of the folder, of [`open`](Self::open) or of
+    /// [`snapshot`](AtomicMappedFile::snapshot). The next increment fits it all the same. The
+    /// option [`len`](Self::len) has no effect: the file is as long as the sender's.
     ///
     /// # Errors
     /// [`Error::Io`] of kind `AlreadyExists` if there is something at `path`. [`Error::Stream`] if
-    /// the stream is damaged, ends too early, or has changes only. Those of [`open`](Self::open)
-    /// and [`snapshot`](AtomicMappedFile::snapshot).
+    /// the stream is damaged, ends too early, or has changes only. [`Error::ReadOnly`] with
+    /// [`read_only`](Self::read_only). Those of [`open`](Self::open) and
+    /// [`snapshot`](AtomicMappedFile::snapshot).
     pub fn import(
         self,
         path: impl AsRef<Path>,
         reader: impl Read,
     ) -> Result<(AtomicMappedFile, ImportReport)> {
-        let path = path.as_ref();
-        if path.symlink_metadata().is_ok() {
-            return Err(Error::io("create", path, ErrorKind::AlreadyExists.into()));
+        import_new(Platform::native(), self, path.as_ref(), reader)
+    }
+
+    /// Makes a new file of a stream on a recording platform.
+    #[cfg(feature = "recorder")]
+    #[doc(hidden)]
+    pub fn import_recorded(
+        self,
+        recorder: &crate::platform::recorder::Recorder,
+        path: impl AsRef<Path>,
+        reader: impl Read,
+    ) -> Result<(AtomicMappedFile, ImportReport)> {
+        import_new(recorder.platform(), self, path.as_ref(), reader)
+    }
+}
+
+fn import_new(
+    platform: Platform,
+    options: Options,
+    path: &Path,
+    reader: impl Read,
+) -> Result<(AtomicMappedFile, ImportReport)> {
+    if options.read_only && !planted!(ImportChecksLate) {
+        return Err(Error::ReadOnly { path: path.to_owned() });
+    }
+    if path.symlink_metadata().is_ok() {
+        return Err(Error::io("create", path, ErrorKind::AlreadyExists.into()));
+    }
+    let spool = Spool::receive(&platform, path, reader, |header| {
+        let (len, most) = (header.to.len, options.max_len);
+        // Before the file is made: it would stay.
+        if let Some(max_len) = most.filter(|most| *most < len && !planted!(ImportChecksLate)) {
+            return Err(Error::TooLong { path: path.to_owned(), len, max_len });
         }
-        let spool = Spool::receive(path, reader, |header| match &header.base {
+        match &header.base {
             Some(base) => Err(error(path, StreamError::NoBase { base: base.name.clone() })),
             None => Ok(()),
-        })?;
-        let new = spool.unfinished()?;
-        let made = make(&spool, &new, path);
-        let _best_effort = fs::remove_file(&new);
-        spool.remove();
-        made?;
-        let Header { to, .. } = spool.header();
-        let file = self.open(path)?;
-        let sealed = file.engine().seal_as_of(to.nanos, &to.name, Flags::default())?;
-        Ok((file, report(SnapshotInfo::new(sealed, 0), &spool)))
-    }
+        }
+    })?;
+    let made = make(&spool, path);
+    spool.remove();
+    made?;
+    let Header { to, .. } = spool.header();
+    // An empty file would get a length.
+    let options = if planted!(ImportTakesLength) { options } else { options.len(0) };
+    let file = AtomicMappedFile::open_on(platform, options, path)?;
+    let sealed = file.engine().seal_as_of(to.nanos, &to.name, Flags::default())?;
+    Ok((file, report(SnapshotInfo::new(sealed, 0), &spool)))
 }
 
 fn error(path: &Path, why: StreamError) -> Error {
@@ -148,13 +184,38 @@ fn report(snapshot: SnapshotInfo, spool: &Spool) -> ImportReport {
     ImportReport { snapshot, frames, pages }
 }
 
-/// Writes the received file to `new`, durably, and gives it the name `path`.
-fn make(spool: &Spool, new: &Path, path: &Path) -> Result<()> {
-    let _left_by_a_crash = fs::remove_file(new);
-    let io = |call| move |e| Error::io(call, new, e);
-    let mut file = File::options().write(true).create_new(true).open(new).map_err(io("create"))?;
+/// Makes the received file under another name, durably, and gives it the name of the home file.
+fn make(spool: &Spool, path: &Path) -> Result<()> {
+    let (platform, new) = (&spool.platform, &spool.unfinished());
+    let io = |call| move |e| Error::io(call, new.path(), e);
+    if platform.stat_name(new).map_err(io("look up"))?.is_some() {
+        // A crash has left it. The lock of the spool says that it is of no other receiver.
+        platform.remove(new).map_err(io("remove"))?;
+    }
+    let how = OpenHow { create: false, create_new: true, mode: 0o666, reads_only: false };
+    let file = platform.open(new, how).map_err(io("create"))?;
+    let fill_and_name = || {
+        fill(spool, &file, new, path)?;
+        // Replaces no file that came meanwhile.
+        platform.rename(new, &spool.home).map_err(|e| match e.kind() {
+            ErrorKind::AlreadyExists => Error::io("create", path, e),
+            _ => io("rename")(e),
+        })
+    };
+    fill_and_name().inspect_err(|_| {
+        let _best_effort = remove_own(platform, new, &file);
+    })?;
+    let folder = new.folder();
+    let synced = platform.sync_dir(folder, &file);
+    synced.map_err(|e| Error::io("sync the folder", folder.path(), e))
+}
+
+/// Writes the received content to a new file, durably.
+fn fill(spool: &Spool, file: &File, new: &Name, path: &Path) -> Result<()> {
+    let (platform, id) = (&spool.platform, FileId::Spool);
+    let io = |call| move |e| Error::io(call, new.path(), e);
     let Header { to, .. } = spool.header();
-    file.set_len(to.len).map_err(io("change the length of"))?;
+    platform.set_file_len(file, id, to.len).map_err(io("change the length of"))?;
     let mut sum = 0;
     let stated = spool.each_frame(&mut |changes, body| {
         for change in changes {
@@ -163,20 +224,13 @@ fn make(spool: &Spool, new: &Path, path: &Path) -> Result<()> {
             sum ^= page_sum(change.page, &page);
             let at = change.page.start();
             let len = (to.len - at).min(PAGE as u64);
-            let written = file.seek(SeekFrom::Start(at));
-            let written = written.and_then(|_| file.write_all(&page[..len as usize]));
-            written.map_err(|e| Error::io_of_range("write", new, at, len, e))?;
+            let written = platform.write_at(file, id, &page[..len as usize], at);
+            written.map_err(|e| Error::io_of_range("write", new.path(), at, len, e))?;
         }
         Ok(())
     })?;
     if sum != stated {
         return Err(error(path, StreamError::WrongResult));
     }
-    file.sync_all().map_err(io("sync"))?;
-    // A link, and no rename, so that a file that came meanwhile is not replaced.
-    fs::hard_link(new, path).map_err(|e| Error::io("create", path, e))?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|e| Error::io("sync the folder", folder, e))
+    platform.sync_all(file, id).map_err(io("sync"))
 }

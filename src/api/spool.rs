@@ -5,88 +5,176 @@
 //! it, and a later one goes on behind its last whole frame. All of it is checked anew whenever it
 //! is read, so nothing of it has to be durable.
 //!
-//! Invariant: one receiver at a time has the spool of a file. It holds a lock of it.
+//! Invariant: one receiver at a time has the spool of a file. It holds a lock of the file that has
+//! the name.
 //!
-//! May import `stream`, the engine, the format, the errors, and the user's number of `platform`.
+//! May import `stream`, the check of owners in `recovery`, the engine, the format, the errors, and
+//! `platform`.
 
 use super::stream::{Next, Progress, Stream};
+use crate::checksum::crc32c;
 use crate::engine::snapshots::import::{Received, TakeFrame};
-#[cfg(unix)]
-use crate::error::Distrust;
-use crate::error::{Error, Result, StreamError};
+use crate::engine::superblock::remove_own;
+use crate::error::{Distrust, Error, Result, StreamError};
 use crate::format::export::Header;
-#[cfg(unix)]
-use crate::mutant::planted;
-use crate::mutant::unless;
-#[cfg(unix)]
-use crate::platform::Platform;
-use std::fs::{self, File, TryLockError};
-use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use crate::mutant::{planted, unless};
+use crate::platform::{File, FileId, FileStat, Name, OpenHow, Platform};
+use crate::recovery::trust;
+use std::ffi::OsString;
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::path::Path;
 
 /// Prefix of the name of a spool.
 const PREFIX: &str = ".atomic-mmap-import-";
 /// Prefix of the name of a file that is being made of a spool.
 const UNFINISHED: &str = ".atomic-mmap-new-";
+/// The longest name that file systems take, in bytes.
+const LONGEST_NAME: usize = 255;
+/// Bytes that are read from a spool at once.
+const READ_AHEAD: usize = 64 << 10;
 
 /// A stream that was received for one file.
 pub(super) struct Spool {
+    pub platform: Platform,
     /// The home file.
-    home: PathBuf,
-    path: PathBuf,
+    pub home: Name,
+    name: Name,
     file: File,
     header: Header,
     /// All frames of the stream.
     pub progress: Progress,
 }
 
-/// Returns the path of a file beside the home file, also if `home` is a link to it.
-fn beside(home: &Path, prefix: &str) -> Result<PathBuf> {
-    // A file that is being made is not there yet.
-    let home = &fs::canonicalize(home).unwrap_or_else(|_| home.to_owned());
-    let Some(name) = home.file_name() else {
-        return Err(Error::io("look up", home, ErrorKind::IsADirectory.into()));
-    };
-    let mut file = std::ffi::OsString::from(prefix);
-    file.push(name);
-    Ok(home.with_file_name(file))
+/// Returns the name of the home file, also if `home` is a link to it.
+fn name_of(platform: &Platform, home: &Path) -> Result<Name> {
+    platform.name(home).map_err(|e| Error::io("look up", home, e))
+}
+
+/// Returns the name of a file beside the home file.
+fn beside(home: &Name, prefix: &str) -> Name {
+    let mut name = OsString::from(prefix);
+    if prefix.len() + home.name().len() <= LONGEST_NAME || planted!(SpoolNameTooLong) {
+        name.push(home.name());
+    } else {
+        // Two files of equal checksums cannot receive at once. No other harm comes of it.
+        let bytes = home.name().as_encoded_bytes();
+        name.push(format!("{:08x}-{}", crc32c(bytes), bytes.len()));
+    }
+    Name::new(home.folder(), name)
 }
 
 /// Returns the number of whole frames that a broken transfer has left.
 pub(super) fn progress_of(home: &Path) -> Result<u64> {
-    let path = beside(home, PREFIX)?;
-    match open(&path, false) {
-        Ok(file) => {
-            check_owner(&file, &path, home)?;
-            Ok(scan(&file, home, u64::MAX)?.map_or(0, |(_, found, _)| found.frames))
+    let platform = Platform::native();
+    let home = match name_of(&platform, home) {
+        Ok(home) => home,
+        // Without its folder there is nothing beside it.
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let name = beside(&home, PREFIX);
+    let Some((file, _)) = open(&platform, (&home, &name), false)? else { return Ok(0) };
+    let found = scan(&Reader::of(&platform, &file, &name)?, u64::MAX)?;
+    Ok(found.map_or(0, |(_, found, _)| found.frames))
+}
+
+/// Opens a spool, and makes it if there is none and it `is_made`. Fails if another user, or another
+/// name of the file, could change its bytes behind the checks.
+fn open(
+    platform: &Platform,
+    (home, name): (&Name, &Name),
+    is_made: bool,
+) -> Result<Option<(File, FileStat)>> {
+    let io = |call| move |e| Error::io(call, name.path(), e);
+    // Before it is opened: a pipe would wait for its other end.
+    match platform.stat_name(name).map_err(io("look up"))? {
+        Some(there) => check_trust(platform, (home, name), &there)?,
+        None if is_made => {}
+        None => return Ok(None),
+    }
+    let how = OpenHow { create: is_made, create_new: false, mode: 0o600, reads_only: !is_made };
+    let file = match platform.open(name, how) {
+        Err(e) if e.kind() == ErrorKind::NotFound && !is_made => return Ok(None),
+        opened => opened.map_err(io("open"))?,
+    };
+    let stat = platform.stat(&file).map_err(io("look up"))?;
+    // The name may be that of another file by then.
+    check_trust(platform, (home, name), &stat)?;
+    Ok(Some((file, stat)))
+}
+
+fn check_trust(platform: &Platform, (home, name): (&Name, &Name), stat: &FileStat) -> Result<()> {
+    let owner = platform.stat_name(home).map_err(|e| Error::io("look up", home.path(), e))?;
+    let owner = owner.map_or(platform.user(), |home| home.uid);
+    let why = match trust::distrusts(platform, stat, owner) {
+        _ if stat.is_link => Distrust::IsLink,
+        _ if !stat.is_regular => Distrust::IsIrregular,
+        Some(why) if !planted!(SpoolOfAnyOwner) => why,
+        _ => return Ok(()),
+    };
+    let (home, path) = (home.path().to_owned(), name.path().to_owned());
+    Err(Error::Untrusted { home, path, why })
+}
+
+/// Opens or makes a spool, and takes its lock.
+fn open_locked(platform: &Platform, home: &Name, name: &Name) -> Result<File> {
+    loop {
+        if let Some((file, stat)) = open(platform, (home, name), true)?
+            && lock(platform, name, (&file, &stat))?
+        {
+            return Ok(file);
         }
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(0),
-        Err(e) => Err(Error::io("open", &path, e)),
     }
 }
 
-/// Opens a spool, which is a regular file of this user, and no link.
-fn open(path: &Path, create: bool) -> io::Result<File> {
-    let mut how = File::options();
-    how.read(true).write(create).create(create).truncate(false);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        how.mode(0o600).custom_flags(libc::O_NOFOLLOW);
+/// Takes the lock of a spool. Returns `false` if the receiver that had the lock has removed the
+/// name since the file was opened.
+fn lock(platform: &Platform, name: &Name, (file, stat): (&File, &FileStat)) -> Result<bool> {
+    let io = |call| move |e| Error::io(call, name.path(), e);
+    if !platform.try_lock(file).map_err(io("lock"))? {
+        return Err(io("lock")(ErrorKind::ResourceBusy.into()));
     }
-    let file = how.open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(ErrorKind::PermissionDenied.into());
+    let there = platform.stat_name(name).map_err(io("look up"))?;
+    let is_it = |there: FileStat| (there.dev, there.ino) == (stat.dev, stat.ino);
+    Ok(there.is_some_and(is_it) || planted!(SpoolOfAnyFile))
+}
+
+/// A spool that is read from its beginning.
+#[derive(Clone)]
+struct Reader<'s> {
+    platform: &'s Platform,
+    file: &'s File,
+    path: &'s Path,
+    at: u64,
+    len: u64,
+}
+
+impl<'s> Reader<'s> {
+    fn of(platform: &'s Platform, file: &'s File, name: &'s Name) -> Result<Self> {
+        let path = name.path();
+        let len = platform.stat(file).map_err(|e| Error::io("look up", path, e))?.len;
+        Ok(Reader { platform, file, path, at: 0, len })
     }
-    Ok(file)
+
+    fn stream(&self) -> Result<Stream<'s, impl Read + use<'s>>> {
+        Stream::begin(BufReader::with_capacity(READ_AHEAD, self.clone()), self.path)
+    }
+}
+
+impl Read for Reader<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let rest = usize::try_from(self.len - self.at).unwrap_or(usize::MAX);
+        let to = &mut to[..rest.min(READ_AHEAD)];
+        self.platform.read_at(self.file, FileId::Spool, to, self.at)?;
+        self.at += to.len() as u64;
+        Ok(to.len())
+    }
 }
 
 /// Reads up to `most` whole frames. Returns the header, the frames, and their end in the file.
-fn scan(file: &File, home: &Path, most: u64) -> Result<Option<(Header, Progress, u64)>> {
-    let mut file = file;
-    file.rewind().map_err(|e| Error::io("read the spool of", home, e))?;
+fn scan(spool: &Reader<'_>, most: u64) -> Result<Option<(Header, Progress, u64)>> {
     let is_damage = |error: &Error| matches!(error, Error::Stream { .. });
-    let mut stream = match Stream::begin(BufReader::new(file), home) {
+    let mut stream = match spool.stream() {
         Ok(stream) => stream,
         Err(error) if is_damage(&error) => return Ok(None),
         Err(error) => return Err(error),
@@ -103,64 +191,43 @@ fn scan(file: &File, home: &Path, most: u64) -> Result<Option<(Header, Progress,
     Ok(Some((stream.header, stream.progress, end)))
 }
 
-/// Fails if another user, or another name of the file, could change its bytes behind the checks.
-#[cfg(unix)]
-fn check_owner(file: &File, path: &Path, home: &Path) -> Result<()> {
-    use std::os::unix::fs::MetadataExt;
-    let told = file.metadata().map_err(|e| Error::io("look up", path, e))?;
-    let ours = Platform::native().user();
-    let home_owner = fs::metadata(home).map_or(ours, |home| home.uid());
-    let is_known = [ours, home_owner].contains(&told.uid());
-    let why = match told.nlink() {
-        links @ 2.. if !planted!(SpoolOfAnyOwner) => Distrust::HasLinks(links),
-        _ if is_known || planted!(SpoolOfAnyOwner) => return Ok(()),
-        _ => Distrust::IsOwnedBy { owner: told.uid(), home_owner },
-    };
-    Err(Error::Untrusted { home: home.to_owned(), path: path.to_owned(), why })
-}
-
-/// Files have no owners here.
-#[cfg(not(unix))]
-fn check_owner(_: &File, _: &Path, _: &Path) -> Result<()> {
-    Ok(())
-}
-
 /// Removes the spool of this file if it is of the stream with this header, which the file has taken
 /// already: a process died between the commit of the import and the removal.
-pub(super) fn remove_leftover(home: &Path, header: &Header) {
-    let Ok(path) = beside(home, PREFIX) else { return };
-    let Ok(file) = open(&path, false) else { return };
-    let is_free = check_owner(&file, &path, home).is_ok() && file.try_lock().is_ok();
-    let found = scan(&file, home, 0).ok().flatten();
-    if is_free && found.is_some_and(|(found, ..)| found.is_of_one_stream(header)) {
-        // The next import removes it otherwise.
-        let _best_effort = fs::remove_file(&path);
-    }
+pub(super) fn remove_leftover(platform: &Platform, home: &Path, header: &Header) {
+    let remove = || -> Result<()> {
+        let home = name_of(platform, home)?;
+        let name = beside(&home, PREFIX);
+        let Some((file, _)) = open(platform, (&home, &name), false)? else { return Ok(()) };
+        if !platform.try_lock(&file).is_ok_and(|is_free| is_free) {
+            return Ok(());
+        }
+        let found = scan(&Reader::of(platform, &file, &name)?, 0)?;
+        if found.is_some_and(|(found, ..)| found.is_of_one_stream(header)) {
+            let _best_effort = remove_own(platform, &name, &file);
+        }
+        Ok(())
+    };
+    // The next import removes it otherwise.
+    let _best_effort = remove();
 }
 
 impl Spool {
     /// Receives a stream for a file. `check` may refuse it by its header. If the transfer breaks,
     /// the whole frames stay.
     pub fn receive(
+        platform: &Platform,
         home: &Path,
         from: impl Read,
         check: impl FnOnce(&Header) -> Result<()>,
     ) -> Result<Spool> {
         let mut stream = Stream::begin(from, home)?;
         check(&stream.header)?;
-        let path = beside(home, PREFIX)?;
-        let file = open(&path, true).map_err(|e| Error::io("open", &path, e))?;
-        check_owner(&file, &path, home)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::io("lock", &path, ErrorKind::ResourceBusy.into()));
-            }
-            Err(TryLockError::Error(e)) => return Err(Error::io("lock", &path, e)),
-        }
+        let (platform, home) = (platform.clone(), name_of(platform, home)?);
+        let name = beside(&home, PREFIX);
+        let file = open_locked(&platform, &home, &name)?;
         let header = Header { first_frame: 0, ..stream.header.clone() };
         let progress = Progress::default();
-        let mut spool = Spool { home: home.to_owned(), path, file, header, progress };
+        let mut spool = Spool { platform, home, name, file, header, progress };
         spool.fill(&mut stream).inspect_err(|error| {
             // It would keep the space that is missing.
             if matches!(error, Error::NoSpace { .. }) {
@@ -173,51 +240,57 @@ impl Spool {
 
     fn fill(&self, stream: &mut Stream<'_, impl Read>) -> Result<()> {
         let first = stream.header.first_frame;
-        let path = &self.path;
-        let io = |call| move |e| Error::io(call, path, e);
+        let io = |call| move |e| Error::io(call, self.name.path(), e);
         let mut end = 0;
         if first > 0 {
-            let found = scan(&self.file, &self.home, first)?;
+            let found = scan(&self.reader()?, first)?;
             let found = found.filter(|(header, ..)| header.is_of_one_stream(&self.header));
             let frames = found.as_ref().map_or(0, |(_, found, _)| found.frames);
             if frames < first {
                 let why = StreamError::Gap { first, frames };
-                return Err(Error::Stream { path: self.home.clone(), why });
+                return Err(Error::Stream { path: self.home.path().to_owned(), why });
             }
             if let Some((_, progress, after)) = found {
                 (stream.progress, end) = (progress, after);
             }
         }
-        self.file.set_len(end).map_err(io("truncate"))?;
-        (&self.file).seek(SeekFrom::Start(end)).map_err(io("seek"))?;
+        let cut = self.platform.set_file_len(&self.file, FileId::Spool, end);
+        cut.map_err(io("truncate"))?;
         if end == 0 {
-            self.append(&self.header.encode())?;
+            self.append(&mut end, &self.header.encode())?;
         }
         loop {
             let next = stream.next()?;
-            self.append(&stream.head)?;
-            self.append(&stream.body)?;
+            self.append(&mut end, &stream.head)?;
+            self.append(&mut end, &stream.body)?;
             if let Next::End(_) = next {
                 return Ok(());
             }
         }
     }
 
-    fn append(&self, bytes: &[u8]) -> Result<()> {
-        let at = (&self.file).stream_position().unwrap_or(0);
-        let written = (&self.file).write_all(bytes);
-        written.map_err(|e| Error::io_of_range("write", &self.path, at, bytes.len() as u64, e))
+    /// Writes bytes at `end`, and moves it behind them.
+    fn append(&self, end: &mut u64, bytes: &[u8]) -> Result<()> {
+        let (at, len, path) = (*end, bytes.len() as u64, self.name.path());
+        let written = self.platform.write_at(&self.file, FileId::Spool, bytes, at);
+        written.map_err(|e| Error::io_of_range("write", path, at, len, e))?;
+        *end += len;
+        Ok(())
     }
 
-    /// Returns the path of a file that becomes the home file when it is whole.
-    pub fn unfinished(&self) -> Result<PathBuf> {
+    fn reader(&self) -> Result<Reader<'_>> {
+        Reader::of(&self.platform, &self.file, &self.name)
+    }
+
+    /// Returns the name of a file that becomes the home file when it is whole.
+    pub fn unfinished(&self) -> Name {
         beside(&self.home, UNFINISHED)
     }
 
     /// Removes the file. What is left of it does no harm, and the next receiver uses it.
     pub fn remove(&self) {
         unless!(SpoolStays, {
-            let _best_effort = fs::remove_file(&self.path);
+            let _best_effort = remove_own(&self.platform, &self.name, &self.file);
         });
     }
 }
@@ -225,7 +298,7 @@ impl Spool {
 impl Drop for Spool {
     fn drop(&mut self) {
         // A child of `fork` may have a copy of the descriptor, which keeps the lock otherwise.
-        let _gone_with_the_descriptor = self.file.unlock();
+        let _gone_with_the_descriptor = self.platform.unlock(&self.file);
     }
 }
 
@@ -235,13 +308,40 @@ impl Received for Spool {
     }
 
     fn each_frame(&self, take: TakeFrame<'_>) -> Result<u64> {
-        (&self.file).rewind().map_err(|e| Error::io("read", &self.path, e))?;
-        let mut stream = Stream::begin(BufReader::new(&self.file), &self.path)?;
+        let mut stream = self.reader()?.stream()?;
         loop {
             match stream.next()? {
                 Next::Changes(changes) => take(&changes, &stream.body)?,
                 Next::End(sum) => return Ok(sum),
             }
         }
+    }
+}
+
+#[cfg(all(test, unix, not(miri), not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Two receivers shared a name, each with a lock: one had the file that the name was of before.
+    /// Each of them could then name what the other one had half made.
+    #[test]
+    fn a_spool_that_was_removed_before_its_lock_was_taken_is_no_spool() {
+        let folder = std::env::temp_dir().join(format!("spool-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let platform = Platform::native();
+        let home = name_of(&platform, &folder.join("home")).expect("a name");
+        let name = beside(&home, PREFIX);
+        let open = || open(&platform, (&home, &name), true).expect("open").expect("made");
+        let (first, stat) = open();
+        assert!(lock(&platform, &name, (&first, &stat)).expect("lock"));
+        let (late, of_late) = open();
+        let busy = lock(&platform, &name, (&late, &of_late)).expect_err("it is taken");
+        assert!(matches!(busy, Error::Io { call: "lock", .. }), "{busy}");
+        remove_own(&platform, &name, &first).expect("remove");
+        platform.unlock(&first).expect("unlock");
+        assert!(!lock(&platform, &name, (&late, &of_late)).expect("lock"));
+        let _third = open_locked(&platform, &home, &name).expect("a spool of its own");
+        fs::remove_dir_all(&folder).expect("removed");
     }
 }

@@ -10,7 +10,7 @@ use crate::format::export::{
     Change, End, FRAME, Frame, HEADER, Header, NoHeader, Seed, append_frame,
 };
 use crate::mutant::planted;
-use crate::units::PageIndex;
+use crate::units::{PAGE, PageIndex};
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
@@ -102,6 +102,9 @@ impl<'p, R: Read> Stream<'p, R> {
         if !changes.first().is_some_and(follows) || !changes.last().is_some_and(is_within) {
             return self.damaged(start, "a page is not in its place");
         }
+        if changes.last().is_some_and(|last| self.passes_the_end(last)) {
+            return self.damaged(start, "there are bytes past the end of the file");
+        }
         self.progress = Progress {
             frames: self.progress.frames + 1,
             changes: self.progress.changes + frame.changes,
@@ -109,6 +112,17 @@ impl<'p, R: Read> Stream<'p, R> {
             last: changes.last().map(|change| change.page),
         };
         Ok(Next::Changes(changes))
+    }
+
+    /// Returns `true` if a change has bytes past the end of the file: a growth would find them.
+    fn passes_the_end(&self, change: &Change) -> bool {
+        let end = self.header.to.len - change.page.start();
+        if end >= PAGE as u64 || planted!(BytesPastTheEnd) {
+            return false;
+        }
+        let mut page = [0; PAGE];
+        change.put(&self.body, &mut page);
+        page[end as usize..].iter().any(|byte| *byte != 0)
     }
 
     fn end(&mut self, start: u64, frame: &Frame) -> Result<Next> {

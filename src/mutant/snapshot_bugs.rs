@@ -90,10 +90,17 @@ macro_rules! with_those_of_snapshots {
             }
             "api/stream.rs" {
                 FrameOrderUnchecked "frame-order-unchecked": "the frames of a stream count in any order",
+                BytesPastTheEnd "bytes-past-the-end": "a stream may have bytes past the end of its file",
             }
             "api/spool.rs" {
                 SpoolOfAnyOwner "spool-of-any-owner": "an import takes what another user may change",
                 SpoolStays "spool-stays": "what was received stays after it was applied",
+                SpoolNameTooLong "spool-name-too-long": "a file with a long name takes no stream",
+                SpoolOfAnyFile "spool-of-any-file": "a receiver takes the lock of a file that was removed",
+            }
+            "api/import.rs" {
+                ImportChecksLate "import-checks-late": "a new file is made before its options are compared with the stream",
+                ImportTakesLength "import-takes-length": "a new file of an empty snapshot gets the length of the options",
             }
             "engine/snapshots/export.rs" {
                 ExportForgetsNewest "export-forgets-newest": "an increment lacks what has changed since the last snapshot before the newer one",
@@ -107,6 +114,7 @@ macro_rules! with_those_of_snapshots {
                 ImportKeepsNotDurable "import-keeps-not-durable": "what an import keeps is not durable before its records",
                 ImportRecordsNotDurable "import-records-not-durable": "the records of an import are not durable before its table",
                 ImportNotRemembered "import-not-remembered": "a page does not remember what an import has appended",
+                ImportCutsUnkept "import-cuts-unkept": "an import keeps what a shorter length takes behind its commit point",
                 ImportNotSaid "import-not-said": "the table of an import does not say that a rollback is under way",
             }
             "recovery/snapshots.rs" {

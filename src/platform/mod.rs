@@ -70,6 +70,8 @@ pub enum FileId {
     Journal,
     /// The snapshot store.
     Snapshots,
+    /// The bytes that an import has received, and the new file that it makes of them.
+    Spool,
 }
 
 /// The event that stores have to survive once `drain` has returned.

@@ -48,7 +48,7 @@ mod replay_journal;
 mod reservation;
 mod snapshots;
 mod sums;
-mod trust;
+pub(crate) mod trust;
 mod wait;
 
 use crate::config::integrity::Integrity;

@@ -7,7 +7,7 @@
 use super::Opening;
 use crate::error::{Distrust, Error, Result};
 use crate::mutant::planted;
-use crate::platform::{File, FileStat, Name, OpenHow};
+use crate::platform::{File, FileStat, Name, OpenHow, Platform};
 use std::io::ErrorKind;
 
 /// The file under a name in the folder of companions.
@@ -37,7 +37,7 @@ impl Opening<'_> {
         if !named.is_regular {
             return Ok(Named::Irregular);
         }
-        if let Some(why) = self.distrusts(&named, home) {
+        if let Some(why) = distrusts(self.platform, &named, home.uid) {
             return Ok(Named::Distrusted(why));
         }
         let reads_only = self.options.read_only;
@@ -51,7 +51,7 @@ impl Opening<'_> {
         if !stat.is_regular {
             return Ok(Named::Irregular);
         }
-        if let Some(why) = self.distrusts(&stat, home) {
+        if let Some(why) = distrusts(self.platform, &stat, home.uid) {
             return Ok(Named::Distrusted(why));
         }
         let is_alone = self.platform.is_mounted_alone(name.folder(), &file);
@@ -61,19 +61,20 @@ impl Opening<'_> {
         Ok(Named::Trusted(file, stat))
     }
 
-    fn distrusts(&self, stat: &FileStat, home: &FileStat) -> Option<Distrust> {
-        if stat.links > 1 && !planted!(HardLinkTaken) {
-            return Some(Distrust::HasLinks(stat.links));
-        }
-        let ours = self.platform.user();
-        // Every owner without a number in this process's user namespace has the id `UNMAPPED`.
-        let is_owners = stat.uid == home.uid && stat.uid != UNMAPPED;
-        let is_known = is_owners || stat.uid == ours || planted!(OwnerNotCompared);
-        (!is_known).then_some(Distrust::IsOwnedBy { owner: stat.uid, home_owner: home.uid })
-    }
-
     /// Returns the error for a companion that must not be used.
     pub(super) fn distrusted(&self, name: &Name, why: Distrust) -> Error {
         Error::Untrusted { home: self.path.to_owned(), path: name.path().to_owned(), why }
     }
+}
+
+/// Returns the reason not to use a file beside a home file of this owner, if another name of the
+/// file, or another user, may change it.
+pub(crate) fn distrusts(platform: &Platform, stat: &FileStat, home_owner: u32) -> Option<Distrust> {
+    if stat.links > 1 && !planted!(HardLinkTaken) {
+        return Some(Distrust::HasLinks(stat.links));
+    }
+    // Every owner without a number in this process's user namespace has the id `UNMAPPED`.
+    let is_owners = stat.uid == home_owner && stat.uid != UNMAPPED;
+    let is_known = is_owners || stat.uid == platform.user() || planted!(OwnerNotCompared);
+    (!is_known).then_some(Distrust::IsOwnedBy { owner: stat.uid, home_owner })
 }

@@ -106,6 +106,7 @@ fn index(file: FileId) -> usize {
         FileId::Reflection => 1,
         FileId::Snapshots => 2,
         FileId::Journal => panic!("no durable points are kept on Dax"),
+        FileId::Spool => panic!("no image has it"),
     }
 }
 
@@ -116,6 +117,8 @@ impl Memory {
 
     pub fn play(&mut self, what: &What) {
         match what {
+            // No recovery reads it.
+            What::Write { file: FileId::Spool, .. } | What::SetLen { file: FileId::Spool, .. } => {}
             What::Store { file, offset, value, through } => {
                 self.store(*file, *offset, &value.to_le_bytes(), *through);
             }

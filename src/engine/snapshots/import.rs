@@ -9,7 +9,8 @@
 //!    snapshot would count for the next one that is sealed.
 //! 3. What live snapshots read from the slots of the pages that change is kept, durably, and the
 //!    space of the new state is allocated. Without this an older snapshot would read the new
-//!    records: a snapshot reads the oldest record of its epoch or a later one.
+//!    records: a snapshot reads the oldest record of its epoch or a later one. What a shorter
+//!    length takes from live snapshots is kept as well.
 //! 4. The changed slices are appended under the new number, durably.
 //! 5. The table gets the entry, and says that the rollback is under way: **the commit point**.
 //! 6. The steps of a rollback from there on.
@@ -106,6 +107,8 @@ impl Engine {
         }
         unless!(ImportCutsDamage, self.check_cut(to.len)?);
         self.prepare_pages(lane, store, received, base_sum)?;
+        // Step 6 finds nothing more to keep, and so needs no space.
+        unless!(ImportCutsUnkept, self.keep_past(lane, to.len)?);
         // Orders what is kept before the new records.
         unless!(ImportKeepsNotDurable, self.settle_store(lane, store)?);
         self.append_received(lane, store, received, number)?;

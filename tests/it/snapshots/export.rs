@@ -17,14 +17,14 @@ use std::time::Duration;
 
 const PAGE: usize = 4096;
 
-fn export(file: &AtomicMappedFile, from: Option<&str>, to: &str) -> Vec<u8> {
+pub(super) fn export(file: &AtomicMappedFile, from: Option<&str>, to: &str) -> Vec<u8> {
     let mut stream = Vec::new();
     let report = file.export(from, to, &mut stream).expect("an export");
     assert_eq!(report.bytes, stream.len() as u64);
     stream
 }
 
-fn why(error: Error) -> StreamError {
+pub(super) fn why(error: Error) -> StreamError {
     match error {
         Error::Stream { why, .. } => why,
         error => panic!("another error: {error}"),
@@ -32,7 +32,7 @@ fn why(error: Error) -> StreamError {
 }
 
 /// Asserts that no file of an import is left in the folder.
-fn assert_no_spool(folder: &Path) {
+pub(super) fn assert_no_spool(folder: &Path) {
     let entries = std::fs::read_dir(folder).expect("list");
     let names =
         entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a name"));
@@ -146,13 +146,13 @@ fn a_replica_has_each_sent_state_with_atomic_sync() {
 }
 
 /// A sender with two snapshots, and a replica with the first one.
-struct Both {
-    sender: AtomicMappedFile,
-    replica: AtomicMappedFile,
-    scratch: common::Scratch,
+pub(super) struct Both {
+    pub sender: AtomicMappedFile,
+    pub replica: AtomicMappedFile,
+    pub scratch: common::Scratch,
 }
 
-fn both() -> Both {
+pub(super) fn both() -> Both {
     let scratch = common::ram().scratch();
     let sender = common::ram().options().create(true).len(3 * PAGE as u64 + 5);
     let sender = sender.open(scratch.file("sender")).expect("open");
@@ -300,7 +300,7 @@ fn a_longer_import_keeps_zeros_for_a_longer_snapshot() {
 }
 
 /// Returns the offsets of the frames of a stream, the last one included.
-fn frames(stream: &[u8]) -> Vec<usize> {
+pub(super) fn frames(stream: &[u8]) -> Vec<usize> {
     let (mut at, mut found) = (320, Vec::new());
     while at < stream.len() {
         found.push(at);

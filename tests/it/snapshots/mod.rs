@@ -10,6 +10,7 @@
 //! | `misuse` | Do they bear closures, readers, and names of all kinds? |
 //! | `model` | Do snapshots hold what was sealed, with random operations? |
 //! | `power` | Do they survive a loss of power, on recorded traces? |
+//! | `receive` | Do imports bear names, pipes, limits, forged streams and threads of all kinds? |
 //! | `steps` | Is each step durable before the next one relies on it? |
 //! | `threads` | Is a snapshot one state beside writers, and does it stay so? |
 
@@ -22,5 +23,6 @@ mod misuse;
 mod model;
 #[cfg(all(target_arch = "x86_64", not(atomic_mmap_portable)))]
 mod power;
+mod receive;
 mod steps;
 mod threads;

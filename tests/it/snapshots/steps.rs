@@ -261,9 +261,10 @@ fn an_import_is_durable_step_by_step() {
         let change = ["table", "drain", "=sync", "table", "drain"];
         // The bytes that the snapshots read so far, and then the new records.
         let keeps = ["keep", "drain", "=sync", "keep", "drain", "=sync"];
-        // The number, the keeps, the commit point, and the rollback.
+        // The number, the keeps, the commit point, and the rollback. Then the received bytes go.
+        let points = ["=sync", "=point"];
         let table =
-            [&["=sync"][..], &change, &keeps, &change, &["=sync", "=point"], &change].concat();
+            [&["=sync"][..], &change, &keeps, &change, &points, &change, &["remove"]].concat();
         traced.assert_steps(&table, "an import");
     }
 }

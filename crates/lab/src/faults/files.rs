@@ -19,6 +19,10 @@ use std::time::UNIX_EPOCH;
 const PAGE: u64 = 4096;
 /// Prefix of the names of reflection files.
 pub const REFLECTION_PREFIX: &str = ".atomic-mmap.";
+/// Prefixes of the names of what an import receives, and of the new file that it makes.
+pub const SPOOLS: [&str; 2] = [".atomic-mmap-import-", ".atomic-mmap-new-"];
+/// Name of a file that is made of a stream, beside the home file.
+pub const REPLICA: &str = "replica.dat";
 /// Name of the attribute that marks a home file.
 const MARK: &str = "user.atomic_mmap";
 /// Name of the home file in every folder.
@@ -137,6 +141,12 @@ impl Contents {
         }
         put(&run)
     }
+}
+
+/// Returns `true` if an import receives into a file of this name.
+pub fn is_spool(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    name.is_some_and(|name| SPOOLS.iter().any(|spool| name.starts_with(spool)))
 }
 
 fn seek(file: &File, from: u64, whence: libc::c_int) -> Option<u64> {

@@ -30,7 +30,9 @@
 //!
 //! A call may return `Ok` and still poison the handle. This happens if the durable point or the
 //! checkpoint runs in the background, or if the call is a shrink. After any other failed system
-//! call, the same call of the crate succeeds once the failure is over.
+//! call, the same call of the crate succeeds once the failure is over. A rollback and an import may
+//! poison it from their commit point on. For an import this is never because the store of snapshots
+//! cannot grow.
 //!
 //! **Durable points.** Consider a copy of the files that is opened under another boot id. It holds
 //! exactly the last durable point. If a call failed while it made the next durable point, the copy
@@ -42,11 +44,14 @@
 //! are three exceptions: files that a discard removed, work that recovery finished, and files that
 //! the crate failed to remove.
 //!
+//! The bytes that an import has received stay until the next one if the crate could not remove
+//! them, and none is lost before that. An import of a new file leaves none, or the whole file.
+//!
 //! **Files of others.** An open never changes a file that may belong to another home file. This
 //! holds after any failure, and also with `OnMismatch::Discard`. It also holds when the new pair
 //! next to that file is closed for good.
 
-use super::files::{HOME, Place, REFLECTION_PREFIX};
+use super::files::{HOME, Place, REFLECTION_PREFIX, REPLICA, SPOOLS};
 use super::scenarios::{Op, Opened, Opening};
 use atomic_mmap::testing::recorder::What;
 use atomic_mmap::testing::{FileId, call};
@@ -67,6 +72,8 @@ pub enum Role {
     Journal,
     /// The snapshot store.
     Snapshots,
+    /// The bytes that an import has received, or the new file that it makes.
+    Spool,
     /// A folder of the pair.
     Folder,
     /// Another file in a folder of the pair.
@@ -82,7 +89,8 @@ pub fn role_of(path: &Path, place: &Place) -> Role {
     }
     let is_ours = path.parent().is_some_and(|dir| role_of_folder(dir, place));
     match path.file_name().map(|name| name.to_string_lossy()) {
-        Some(name) if is_ours && name == HOME => Role::Home,
+        Some(name) if is_ours && (name == HOME || name == REPLICA) => Role::Home,
+        Some(name) if is_ours && SPOOLS.iter().any(|spool| name.starts_with(spool)) => Role::Spool,
         Some(name) if is_ours && name.starts_with(REFLECTION_PREFIX) => match () {
             () if name.contains(".journal") => Role::Journal,
             () if name.contains(".snapshots") => Role::Snapshots,
@@ -135,6 +143,7 @@ pub fn called(what: &What, place: &Place) -> Option<Called> {
             FileId::Reflection => Role::Reflection,
             FileId::Journal => Role::Journal,
             FileId::Snapshots => Role::Snapshots,
+            FileId::Spool => Role::Spool,
         };
         Some(Called { call, role: Some(role), offset, begin: offset, moved: 0 })
     };
@@ -251,6 +260,8 @@ pub fn poisons(op: &Op, medium: Medium, failed: &[&str], code: i32, lacking: &[&
     );
     match op {
         Op::Open(_) | Op::Close(_) | Op::Drop => false,
+        // Nothing of the open file is stored to.
+        Op::Export(..) | Op::BreakImport(..) | Op::ImportNew(_) => false,
         _ if medium == Medium::PageCache => {
             record || run && stores || failed.contains(&call::SYNC_DATA)
         }
@@ -262,12 +273,18 @@ pub fn poisons(op: &Op, medium: Medium, failed: &[&str], code: i32, lacking: &[&
     }
 }
 
+/// Returns `true` if the call may poison the handle in other cases as well: from the step on after
+/// which an opening finishes it.
+pub fn may_poison(op: &Op) -> bool {
+    matches!(op, Op::RollBack(..)) || op.imports()
+}
+
 /// Returns `true` if the call has made a durable point after `Ok`, and may have made one after an
 /// error.
 pub fn makes_a_point(op: &Op, durability: Durability, shrinks: bool) -> bool {
     match op {
         Op::Sync | Op::SyncAndCheckpoint | Op::WriteAndWait(..) | Op::Deploy(_) => true,
-        Op::Seal(_) | Op::RollBack(..) => true,
+        Op::Seal(_) | Op::RollBack(..) | Op::Import(_) | Op::Resume(..) => true,
         Op::Close(_) | Op::Drop => true,
         Op::SetLen(_) | Op::Replace(_) if shrinks => true,
         Op::Write(..) | Op::Tx(_) | Op::Update(..) | Op::View(_, Some(_)) => {
@@ -277,10 +294,12 @@ pub fn makes_a_point(op: &Op, durability: Durability, shrinks: bool) -> bool {
         Op::Open(_) | Op::Read(..) | Op::View(_, None) | Op::TryClone => false,
         // The bytes of the last point stay.
         Op::DropSnapshot(_) => false,
+        Op::Export(..) | Op::BreakImport(..) | Op::ImportNew(_) => false,
     }
 }
 
-fn is_full(code: i32) -> bool {
+/// Returns `true` if the error says that there is no space.
+pub fn is_full(code: i32) -> bool {
     code == libc::ENOSPC || code == libc::EDQUOT
 }
 
@@ -350,7 +369,22 @@ pub fn may_be_absorbed(
         // The snapshot is dropped. Its space is given back after a later drop.
         Op::DropSnapshot(_) => true,
         Op::RollBack(..) => lacks_space || failed == call::PUNCH || is_of_truncation,
+        // The next import removes the received bytes otherwise.
+        Op::Import(_) | Op::Resume(..) => {
+            removes_spool(failed)
+                || lacks_space
+                || [call::PUNCH, call::MAP].contains(&failed)
+                || is_of_truncation
+        }
+        Op::BreakImport(..) => failed == call::UNLOCK,
+        Op::ImportNew(_) => removes_spool(failed) || lacks_space || failed == call::MAP,
+        Op::Export(..) => false,
     }
+}
+
+/// Returns `true` if the removal of what was received makes this call.
+fn removes_spool(failed: &str) -> bool {
+    [call::STAT, call::STAT_PATH, call::REMOVE, call::UNLOCK].contains(&failed)
 }
 
 /// Returns `true` if the call may report missing space. A view never does, because it becomes a

@@ -280,6 +280,7 @@ impl Player {
                 &mut self.files[2]
             }
             FileId::Snapshots => &mut self.files[3],
+            FileId::Spool => panic!("no history has an import"),
         }
     }
 }

@@ -79,6 +79,12 @@ pub(super) fn killer(mutant: Mutant) -> Killer {
         FrameOrderUnchecked => test("snapshots", "export::frames_that_lack"),
         SpoolOfAnyOwner => test("snapshots", "export::what_another_user"),
         SpoolStays => test("snapshots", "export::a_broken_transfer"),
+        SpoolNameTooLong => test("snapshots", "receive::a_file_with_a_long_name"),
+        SpoolOfAnyFile => test("atomic_mmap", "api::spool"),
+        BytesPastTheEnd => test("snapshots", "receive::a_stream_has_no_bytes"),
+        ImportChecksLate => test("snapshots", "receive::options_that_do_not_fit"),
+        ImportTakesLength => test("snapshots", "receive::a_new_file_has_the_length"),
+        ImportCutsUnkept => test("snapshots", "receive::a_full_store_is_found"),
         ExportForgetsNewest | ImportAnyBase => test("snapshots", "export::an_increment_is_taken"),
         ImportAnyResult => test("snapshots", "export::a_stream_that_does_not_lead"),
         ImportNumberNotGiven | ImportNotSaid => {

@@ -7,6 +7,7 @@
 mod ops;
 mod snapshots;
 mod start;
+mod streams;
 
 use atomic_mmap::testing::call;
 use atomic_mmap::{

@@ -1,7 +1,8 @@
 //! The calls: their execution, and the content of the file after each of them.
 
-use super::Ground;
 use super::start::{Sealed, bytes};
+use super::streams::Stream;
+use super::{Ground, streams};
 use crate::faults::files::Place;
 use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::{
@@ -82,6 +83,16 @@ pub enum Op {
     DropSnapshot(&'static str),
     /// Goes back to a snapshot, and seals the present under the second name first.
     RollBack(&'static str, Option<&'static str>),
+    /// Exports a snapshot, or what has changed since another one.
+    Export(Option<&'static str>, &'static str),
+    /// Takes a stream.
+    Import(Stream),
+    /// Takes a stream that breaks behind this number of frames.
+    BreakImport(Stream, usize),
+    /// Takes the rest of a stream that broke behind this number of frames.
+    Resume(Stream, usize),
+    /// Makes a file beside this one of a stream.
+    ImportNew(Stream),
     /// Closes.
     Close(CloseMode),
     /// Drops the last handle.
@@ -141,6 +152,8 @@ pub struct Bench {
     pub sealed: Sealed,
     /// The states that a power loss may go back to, if the file keeps durable points.
     pub points: Vec<Vec<u8>>,
+    /// A failed import may have removed the bytes that it had received.
+    pub may_spool_be_gone: bool,
 }
 
 /// Waits for background work. A failure there poisons the handle, which ends the wait as well.
@@ -176,6 +189,12 @@ impl Op {
             Op::Seal(_) => "snapshot",
             Op::DropSnapshot(_) => "drop_snapshot",
             Op::RollBack(..) => "roll_back",
+            Op::Export(..) => "export",
+            Op::Import(Stream { is_whole: false, .. }) => "import",
+            Op::Import(_) => "import_over",
+            Op::BreakImport(..) => "import that breaks",
+            Op::Resume(..) => "import of the rest",
+            Op::ImportNew(_) => "import of a new file",
             Op::Close(CloseMode::Fast) => "fast close",
             Op::Close(CloseMode::Spatial) => "spatial close",
             Op::Close(CloseMode::Unsynced) => "close without a point",
@@ -191,6 +210,16 @@ impl Op {
     /// Returns `true` if the call waits for background work.
     pub fn needs_background(&self) -> bool {
         matches!(self, Op::SyncAndCheckpoint | Op::WriteAndWait(..))
+    }
+
+    /// Returns `true` if the call imports to the open file.
+    pub fn imports(&self) -> bool {
+        matches!(self, Op::Import(_) | Op::Resume(..))
+    }
+
+    /// Returns `true` if the call receives a stream, and removes what it has received.
+    pub fn receives(&self) -> bool {
+        self.imports() || matches!(self, Op::ImportNew(_))
     }
 
     /// Does the call. `n` is its number in the scenario.
@@ -222,8 +251,16 @@ impl Op {
             drop(bench.file.take());
             return Ok(());
         }
+        if let Op::Resume(stream, frames) = self {
+            return streams::resume(bench, n, (stream, *frames));
+        }
         let (file, model) = (bench.file.as_ref().expect("it is open"), &bench.model);
         match self {
+            Op::Export(from, to) => streams::export(bench, *from, to)?,
+            Op::Import(stream) => streams::import(bench, n, stream)?,
+            Op::BreakImport(stream, frames) => streams::break_off(bench, n, (stream, *frames))?,
+            Op::ImportNew(stream) => streams::make(bench, n, stream)?,
+            Op::Resume(..) => unreachable!("done above"),
             Op::Open(_) | Op::Close(_) | Op::Drop => unreachable!("done above"),
             Op::Write(at, len) => file.write_at(&Op::data(n, *at, *len), *at)?,
             Op::Tx(parts) => {
@@ -287,6 +324,7 @@ impl Op {
         match self {
             Op::SetLen(new) => *new < len,
             Op::Replace(new) => (*new as u64) < len,
+            Op::Import(stream) | Op::Resume(stream, _) => stream.len < len,
             _ => false,
         }
     }
@@ -321,6 +359,13 @@ impl Op {
             Op::Read(..) | Op::View(_, None) | Op::Deploy(_) | Op::TryClone => {}
             Op::Sync | Op::SyncAndCheckpoint => {}
             Op::Close(_) | Op::Drop => {}
+            Op::Export(..) | Op::BreakImport(..) | Op::ImportNew(_) => {}
+            Op::Import(stream) | Op::Resume(stream, _) => {
+                // The call before has begun the stream that this one ends.
+                let n = if matches!(self, Op::Resume(..)) { n - 1 } else { n };
+                *model = stream.content(n, model);
+                sealed.insert(stream.name.to_owned(), model.clone());
+            }
             Op::Seal(name) => drop(sealed.insert((*name).to_owned(), model.clone())),
             Op::DropSnapshot(name) => drop(sealed.remove(*name)),
             Op::RollBack(name, undo) => {

@@ -1,13 +1,18 @@
 //! The scenarios with snapshots.
 //!
-//! Owns: sealing, dropping and going back, and the calls beside snapshots that keep bytes for them.
+//! Owns: sealing, dropping and going back, the calls beside snapshots that keep bytes for them, and
+//! streams between files.
 
+use super::streams::Stream;
 use super::{LEN, LONGER, Op, PAGE, Quirk, Scenario, THREE_BLOCKS, open};
 use crate::faults::scenarios::Kind;
 use atomic_mmap::{CloseMode, Medium};
 
 /// Prefix of the names of these scenarios.
 pub const PREFIX: &str = "snapshots: ";
+
+/// Length of a whole file that is sent.
+const SHORT: u64 = 50_001;
 
 /// Adds the scenarios.
 pub(super) fn add(medium: Medium, all: &mut Vec<Scenario>) {
@@ -63,6 +68,20 @@ pub(super) fn add(medium: Medium, all: &mut Vec<Scenario>) {
         open(),
     ];
     add("closes", Kind::Sealed, closed);
+    let changes = |name, len| Stream { name, len, is_whole: false, step: 45_000 };
+    let whole = |name, len| Stream { is_whole: true, ..changes(name, len) };
+    let taken = vec![Op::Import(changes("c", LEN)), small(), Op::Import(whole("d", SHORT))];
+    add("import", Kind::Sealed, taken);
+    let lengths = vec![Op::Import(changes("c", LONGER)), Op::Import(changes("d", 130_001))];
+    add("import of other lengths", Kind::Sealed, lengths);
+    add("import to an empty file", Kind::Empty, vec![Op::Import(whole("c", SHORT))]);
+    // A frame has 64 pages.
+    let broken = Stream { step: 4_500, ..changes("c", LEN) };
+    let resumed = vec![Op::BreakImport(broken.clone(), 1), Op::Resume(broken, 1), small()];
+    add("import that goes on", Kind::Sealed, resumed);
+    let sent = vec![Op::Export(None, "a"), over(), Op::Export(Some("a"), "b")];
+    add("export", Kind::Sealed, sent);
+    add("import of a new file", Kind::Plain, vec![Op::ImportNew(whole("c", SHORT)), small()]);
     add("died", Kind::SealedInUse, vec![small(), Op::DropSnapshot("a"), over()]);
     if medium == Medium::PageCache {
         let points = vec![

@@ -65,13 +65,14 @@ impl Run<'_> {
                 return Next::Stop;
             }
         }
+        self.may_leave_spool |= op.receives();
         if self.bench.file.is_none() {
             // The file was closed or dropped. The end of the run checks the files.
             return Next::Go;
         }
-        // A rollback that returns `Ok` is committed. A failed sync of the new length poisons after
-        // that, as that of a shrink does.
-        let is_cut = matches!(op, Op::RollBack(..))
+        // A rollback or an import that returns `Ok` is committed. A failed sync of the new length
+        // poisons after that, as that of a shrink does.
+        let is_cut = judge::may_poison(op)
             && self.subject.ground.medium() == Medium::Dax
             && failed.contains(&call::SYNC_ALL);
         if is_cut || self.poisons(op, failed) {
@@ -100,6 +101,13 @@ impl Run<'_> {
             }
         }
         Next::Go
+    }
+
+    /// Returns `true` if the store of snapshots could not grow, and nothing else has failed.
+    fn lacks_space_of_store(&self, failed: &[&'static str]) -> bool {
+        let at = self.plan.place().and_then(|nth| self.subject.baseline.get(nth - 1));
+        let is_of_store = at.is_some_and(|(_, at)| at.role == Some(judge::Role::Snapshots));
+        is_of_store && failed == [call::ALLOCATE] && judge::is_full(self.plan.code())
     }
 
     /// Checks the state after the operation failed as planned.
@@ -135,9 +143,11 @@ impl Run<'_> {
                 Next::Stop
             }
             // A rollback poisons from the step on after which an opening finishes it.
-            _ if self.poisons(op, failed)
-                || matches!(op, Op::RollBack(..)) && self.is_poisoned() =>
-            {
+            _ if self.poisons(op, failed) || judge::may_poison(op) && self.is_poisoned() => {
+                self.may_leave_spool |= op.receives();
+                if self.lacks_space_of_store(failed) {
+                    self.violation("a lack of space is found behind the commit point");
+                }
                 // The error does not tell if the operation took effect.
                 (self.in_doubt, self.sealed_in_doubt) = (Some(after), Some(sealed));
                 self.look_at_poisoned()
@@ -406,6 +416,8 @@ impl Run<'_> {
             ("snapshot", file.snapshot("another").map(drop)),
             ("drop_snapshot", file.drop_snapshot("another")),
             ("roll_back", file.roll_back("another", None)),
+            ("export", file.export(None, "another", std::io::sink()).map(drop)),
+            ("import", file.import(std::io::empty()).map(drop)),
             ("try_clone", file.try_clone().map(drop)),
             ("close", file.close(CloseMode::Spatial)),
         ];

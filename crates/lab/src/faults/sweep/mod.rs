@@ -235,6 +235,8 @@ struct Run<'a> {
     policy: DeployPolicy,
     wish: OnMismatch,
     forces_medium: bool,
+    /// An import could not remove what it had received, and no further one came.
+    may_leave_spool: bool,
     /// The mismatch of the next open, caused by files that a failed open could not remove.
     refuses_next: Option<Mismatch>,
     /// `true` if only durable points count after a process crash.

@@ -1,7 +1,7 @@
 //! The run of a scenario with a failure.
 
 use super::{Next, Plan, Report, Run, Subject, read_all};
-use crate::faults::files::{Place, Snapshot, is_marked};
+use crate::faults::files::{Place, Snapshot, is_marked, is_spool};
 use crate::faults::judge;
 use crate::faults::plants::Plant;
 use crate::faults::scenarios::{Bench, Failure, Kind, Op, Opened, Opening, difference};
@@ -29,6 +29,7 @@ impl<'a> Run<'a> {
             model: subject.start.model.clone(),
             sealed: subject.start.sealed.clone(),
             points: vec![subject.start.point.clone()],
+            may_spool_be_gone: false,
         };
         if !scenario.ops.iter().any(Op::needs_background) {
             bench.recorder.hold_background();
@@ -43,6 +44,7 @@ impl<'a> Run<'a> {
             policy: DeployPolicy::Manual,
             wish: OnMismatch::Refuse,
             forces_medium: false,
+            may_leave_spool: false,
             refuses_next: None,
             in_doubt: None,
             sealed_in_doubt: None,
@@ -290,6 +292,9 @@ impl<'a> Run<'a> {
             self.violation("the plain file is marked");
         }
         let mut allowed = vec![place.home()];
+        if self.may_leave_spool {
+            allowed.extend(place.names().into_iter().filter(|name| is_spool(name)));
+        }
         self.look_at_bystanders("in the end", false);
         allowed.extend(self.bystanders.iter().flat_map(Snapshot::paths));
         for name in place.names() {
