@@ -56,7 +56,7 @@ fn a_pipe_in_the_place_of_what_was_received_is_refused_and_not_waited_for() {
     thread::spawn(move || {
         let progress = AtomicMappedFile::import_progress(path).map(drop);
         let [taken, there] = streams.map(|stream| replica.import(&stream[..]).map(drop));
-        told.send([progress, taken, there])
+        let _the_test_may_be_over = told.send([progress, taken, there]);
     });
     let [progress, taken, there] = tells.recv_timeout(PATIENCE).expect("it waits for the pipe");
     for error in [progress, taken].map(|result| result.expect_err("it is no file")) {
@@ -447,7 +447,7 @@ fn of_receivers_at_once_one_takes_the_stream() {
             threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
         });
         let (files, errors): (Vec<_>, Vec<_>) = made.into_iter().partition(Result::is_ok);
-        assert!(errors.iter().all(|e| is_busy(e.as_ref().err().expect("an error"))), "{errors:?}");
+        assert!(errors.iter().all(|e| is_busy(e.as_ref().expect_err("an error"))), "{errors:?}");
         assert_eq!(files.len(), 1, "{errors:?}");
         let file = files.into_iter().next().expect("one").expect("a file");
         assert_same(&read_all(&file), &read_all(&sender), "the new file");
