@@ -101,7 +101,7 @@ fn without_sums_of_no_bytes(how: &How, image: &Image, around: &Around) -> How {
     How { integrity: if is_refused { Integrity::Off } else { how.integrity }, ..*how }
 }
 
-/// Opens the pair of an input: [`open_pair`].
+/// Opens the pair of an input, as `open_pair` does.
 pub fn open(ground: &Ground, slot: &Slot, image: &Image, how: &How, life: Life) {
     let how = without_sums_of_no_bytes(how, image, &ground.around(slot));
     open_pair(ground, slot, image, &how, life);
