@@ -16,6 +16,7 @@ mod damage;
 mod kept;
 mod life;
 mod repair;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", not(atomic_mmap_portable)))]
 mod repair_crash;
 mod scribbles;
 mod silent;
