@@ -12,7 +12,7 @@ use crate::format::export::{Body, End, Frame, Header, Point};
 use crate::format::flip_record::{FlipRecord, sum_of};
 use crate::format::floor::{FLOOR_LEN, Floor};
 use crate::format::marker::Marker;
-use crate::format::snapshots::segment::{Record, SegmentHeader, end_word};
+use crate::format::snapshots::segment::{Record, SealSum, SegmentHeader, end_word};
 use crate::format::snapshots::table::{Flags, Table};
 use crate::format::snapshots::{self, SegmentIndex};
 use crate::format::superblock::{SUPERBLOCK_LEN, tests::sample};
@@ -169,8 +169,11 @@ fn the_document_and_the_encoders_agree() {
         ("marker", hex(&marker.encode())),
         ("snapshot_table", hex(&snapshot_table())),
         ("segment_header", hex(&segment_header())),
-        ("keep_record", hex(&keep_record(None)[..64 + 8])),
-        ("keep_record_with_sum", hex(&keep_record(Some(0x0102_0304_0506_0708))[..64 + 8])),
+        ("keep_record", hex(&keep_record(SealSum::Unknown)[..64 + 8])),
+        (
+            "keep_record_with_sum",
+            hex(&keep_record(SealSum::Known(0x0102_0304_0506_0708))[..64 + 8]),
+        ),
         (
             "end_word",
             hex(&end_word(SEGMENT.seed(b"0123456789abcdef", SegmentIndex(5)), 256).to_le_bytes()),
@@ -230,7 +233,7 @@ fn segment_header() -> [u8; 64] {
     SEGMENT.encode(b"0123456789abcdef", SegmentIndex(5))
 }
 
-fn keep_record(sum: Option<u64>) -> Vec<u8> {
+fn keep_record(sum: SealSum) -> Vec<u8> {
     let seed = SEGMENT.seed(b"0123456789abcdef", SegmentIndex(5));
     let record = Record { epoch: 7, page: PageIndex(77), mask: Slices(0b101), sum };
     let kept = [0xAB; 2 * units::SLICE];

@@ -22,7 +22,7 @@
 use crate::bitmap::{Slices, Validity, bits};
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result, SYNC_OF_SNAPSHOTS};
-use crate::format::snapshots::segment::Record;
+use crate::format::snapshots::segment::{Record, SealSum};
 use crate::mutant::{planted, unless};
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::PageSlices;
@@ -152,9 +152,11 @@ impl Engine {
             debug_assert_ne!(epoch, 0, "a snapshot reads these slices");
             let known = region.kept_since(page.in_region(), epoch).unwrap_or(Slices::NONE);
             // Nothing of the page has changed since the seal: its sum is that of the snapshot.
-            let is_first =
-                (known.is_empty() || planted!(LaterSumKept)) && !planted!(KeptWithoutSum);
-            let sum = if is_first { self.settled_sum(*page, region)? } else { None };
+            let sum = match known.is_empty() || planted!(LaterSumKept) {
+                true if planted!(KeptWithoutSum) => SealSum::Unknown,
+                true => self.settled_sum(*page, region)?.map_or(SealSum::Unknown, SealSum::Known),
+                false => SealSum::Later,
+            };
             appender.keep(Record { epoch, page: *page, mask: *slices, sum }, bytes);
             lane.stats.bump(Counter::KeptSlices, slices.count() as u64);
             region.set_kept_since(page.in_region(), epoch, known.or(*slices));

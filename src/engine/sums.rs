@@ -193,12 +193,6 @@ impl Engine {
         }
     }
 
-    /// Returns `true` if the target's page was verified in this session. The caller holds its lock.
-    #[inline]
-    pub(in crate::engine) fn is_verified(&self, target: &PageSlices<'_>) -> bool {
-        target.region.sums().verified() >> target.page.in_region() & 1 == 1
-    }
-
     /// Reckons the new sum of a page that `segment` changes. The page was verified, the segment
     /// lies in it and in the file, and the page's words are allocated.
     ///

@@ -7,7 +7,7 @@
 //!
 //! May import `io`, `pair`, and what lies below them.
 
-use crate::bitmap::{Slices, Validity, bits, span};
+use crate::bitmap::{Slices, bits, span};
 use crate::config::integrity::{Damage, Integrity};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -42,16 +42,21 @@ impl Engine {
         region: &RegionState,
         len: u64,
     ) -> Result<u64> {
-        let valid = region.validity(page.in_region());
-        self.load_page(page, valid, len).map(|bytes| page_sum::of_page(&bytes))
+        self.load_page(page, region, len).map(|bytes| page_sum::of_page(&bytes))
     }
 
-    /// Returns what these slots of the page hold, up to byte `len` of the file, and zeroes past it.
-    fn load_page(&self, page: PageIndex, slots: Validity, len: u64) -> Result<[u8; PAGE]> {
+    /// Returns what the page holds, up to byte `len` of the file, and zeroes past it. The caller
+    /// holds its lock, or validates its version afterwards.
+    pub(in crate::engine) fn load_page(
+        &self,
+        page: PageIndex,
+        region: &RegionState,
+        len: u64,
+    ) -> Result<[u8; PAGE]> {
         let mut bytes = [0; PAGE];
-        self.load_slices(page, slots, Slices::ALL, &mut bytes)?;
-        let readable = len.saturating_sub(page.start()).min(PAGE as u64) as usize;
-        bytes[readable..].fill(0);
+        let valid = region.validity(page.in_region());
+        self.load_slices(page, valid, Slices::ALL, &mut bytes)?;
+        zero_past(page, len, &mut bytes);
         Ok(bytes)
     }
 
@@ -66,7 +71,7 @@ impl Engine {
         if !self.has_sums() {
             return Ok(());
         }
-        if region.sums().verified() >> n & 1 == 1 || planted!(NotVerifiedBeforeWrite) {
+        if region.sums().is_verified(n) || planted!(NotVerifiedBeforeWrite) {
             return Ok(());
         }
         let sum = self.sum_of_page(page, region, self.len())?;
@@ -77,33 +82,6 @@ impl Engine {
         region.sums().set(n, (place, sum), true);
         lane.stats.bump(Counter::PagesVerified, 1);
         Ok(())
-    }
-
-    /// Verifies a page before a snapshot is read from its settled slots. Returns the bytes in these
-    /// slots where each read verifies, so that a reader gets the bytes that were summed. The caller
-    /// holds the page's lock.
-    pub(in crate::engine) fn verify_settled(
-        &self,
-        lane: &Lane,
-        page: PageIndex,
-        region: &RegionState,
-    ) -> Result<Option<[u8; PAGE]>> {
-        self.verify_under_lock(lane, page, region)?;
-        if self.integrity != Integrity::OnRead || planted!(SettledUnverified) {
-            return Ok(None);
-        }
-        let n = page.in_region();
-        let settled = region.durable(n);
-        let bytes = self.load_page(page, settled, self.len())?;
-        let sum = page_sum::of_page(&bytes);
-        let is_whole = if settled == region.validity(n) {
-            sum == region.sums().sum(n)
-        } else {
-            // The sum of the last point is in its place on the medium only.
-            let (stored, place) = (self.read_sums(page, 1)?, region.sums().durable_place(n));
-            stored.first().is_some_and(|stored| stored.has(place, page, sum))
-        };
-        if is_whole { Ok(Some(bytes)) } else { Err(self.damaged(lane, page)) }
     }
 
     /// Verifies a page that was verified before, beside its writers. Returns `false` if they
@@ -144,8 +122,7 @@ impl Engine {
         region: &RegionState,
     ) -> Result<()> {
         let n = page.in_region();
-        let is_known = region.sums().verified() >> n & 1 == 1;
-        if is_known && self.verify_beside_writers(lane, page, region)? {
+        if region.sums().is_verified(n) && self.verify_beside_writers(lane, page, region)? {
             return Ok(());
         }
         let held = lock_page(&region.lock, &region.pages[n].lock);
@@ -165,7 +142,7 @@ impl Engine {
         region: &RegionState,
     ) -> Result<()> {
         let n = page.in_region();
-        if region.sums().verified() >> n & 1 == 0 {
+        if !region.sums().is_verified(n) {
             return self.verify_under_lock(lane, page, region);
         }
         let is_whole = self.sum_of_page(page, region, self.len())? == region.sums().sum(n);
@@ -181,7 +158,7 @@ impl Engine {
         region: &RegionState,
     ) -> Result<Option<u64>> {
         let n = page.in_region();
-        if !self.has_sums() || region.sums().verified() >> n & 1 == 0 {
+        if !self.has_sums() || !region.sums().is_verified(n) {
             return Ok(None);
         }
         if self.keeps_points && region.sums().has_moved(n) && !planted!(PresentSumKept) {
@@ -277,7 +254,7 @@ impl Engine {
         for span in span::pages(range.clone()) {
             let region = self.region(span.page.region())?;
             let n = span.page.in_region();
-            if region.sums().verified() >> n & 1 == 0 {
+            if !region.sums().is_verified(n) {
                 return Ok(Compared::Unknown);
             }
             let from = (span.offset() - range.start) as usize;
@@ -285,8 +262,7 @@ impl Engine {
             let sum = match <&[u8; PAGE]>::try_from(&*piece) {
                 Ok(bytes) => page_sum::of_page(bytes),
                 Err(_) => {
-                    let valid = region.validity(n);
-                    let bytes = self.load_page(span.page, valid, self.len())?;
+                    let bytes = self.load_page(span.page, region, self.len())?;
                     // The bytes that are summed are those that the reader gets.
                     piece.copy_from_slice(&bytes[span.start..span.end]);
                     page_sum::of_page(&bytes)
@@ -309,4 +285,10 @@ impl Engine {
         self.damage_reporter.report(&Damage { path: &path, range: offset..offset + len });
         Error::Damaged { path, offset, len }
     }
+}
+
+/// Zeroes the bytes of a page past byte `len` of the file.
+pub(in crate::engine) fn zero_past(page: PageIndex, len: u64, bytes: &mut [u8; PAGE]) {
+    let there = len.saturating_sub(page.start()).min(PAGE as u64) as usize;
+    bytes[there..].fill(0);
 }

@@ -31,7 +31,6 @@ macro_rules! with_those_of_sums {
             "engine/verify.rs" {
                 DamageTakenForWhole "damage-taken-for-whole": "a page passes whatever its sum",
                 NotVerifiedBeforeWrite "not-verified-before-write": "a write into a damaged page reckons a new sum",
-                SettledUnverified "settled-unverified": "a snapshot reads slots of pages that were verified once",
                 PresentSumKept "present-sum-kept": "a durable point keeps slices with the sum of the present",
                 ReadVerifiesOnce "read-verifies-once": "reads verify a page only once",
             }
@@ -75,6 +74,10 @@ macro_rules! with_those_of_sums {
                 RepairedUnderReader "repaired-under-reader": "a repair goes over slices that a newer snapshot reads",
                 RepairKeepsNothing "repair-keeps-nothing": "a repair does not keep the slices that its snapshot reads",
                 RepairedWhole "repaired-whole": "a repair replaces a page that another thread has replaced",
+            }
+            "engine/snapshots/read.rs" {
+                SnapshotUnproven "snapshot-unproven": "a snapshot reads pages without a look at the sums of the seal",
+                KeptDamageRolledBack "kept-damage-rolled-back": "a rollback brings back damaged bytes that were kept",
             }
             "engine/snapshots/rollback.rs" {
                 DamageRolledBack "damage-rolled-back": "a rollback begins over pages that are damaged",

@@ -61,6 +61,12 @@ impl RegionSums {
         self.verified.load(Ordering::Acquire)
     }
 
+    /// Returns `true` if page `n` is verified.
+    #[inline]
+    pub fn is_verified(&self, n: usize) -> bool {
+        self.verified() >> n & 1 == 1
+    }
+
     /// Returns the sum of page `n`, which is verified. A caller without its lock validates the
     /// page's version afterwards.
     pub fn sum(&self, n: usize) -> u64 {
@@ -120,11 +126,6 @@ impl StoredSums {
     pub fn place_of(&self, page: PageIndex, sum: u64) -> Option<u8> {
         let stored = page_sum::stored(page, sum);
         self.0.iter().position(|place| *place == stored).map(|place| place as u8)
-    }
-
-    /// Returns `true` if this place holds this sum of the page.
-    pub fn has(&self, place: u8, page: PageIndex, sum: u64) -> bool {
-        self.0.get(usize::from(place)) == Some(&page_sum::stored(page, sum))
     }
 
     /// Returns what a place holds.

@@ -11,7 +11,7 @@
 use super::replay_journal::{Pair, next_region_words, words_of};
 use crate::bitmap::{Side, Slices, Validity};
 use crate::error::{Error, Result};
-use crate::format::snapshots::segment::Record;
+use crate::format::snapshots::segment::{Record, SealSum};
 use crate::format::snapshots::table::Entry;
 use crate::format::{layout, le_word};
 use crate::pair::snapshots::Store;
@@ -127,7 +127,7 @@ impl Keeping<'_> {
         }
         if !mask.is_empty() {
             // Nothing has verified the page: its sum is not known.
-            let record = Record { epoch, page, mask, sum: None };
+            let record = Record { epoch, page, mask, sum: SealSum::Unknown };
             self.store.appender(LANE, 1, mask.count())?.keep(record, &bytes);
         }
         Ok(())

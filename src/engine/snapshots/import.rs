@@ -25,9 +25,10 @@ use super::export::next_page;
 use super::rollback::Rest;
 use crate::bitmap::{Slices, bits};
 use crate::engine::Engine;
+use crate::engine::verify::zero_past;
 use crate::error::{Error, Result, StreamError};
 use crate::format::export::{self, Change, Header};
-use crate::format::snapshots::segment::Record;
+use crate::format::snapshots::segment::{Record, SealSum};
 use crate::format::snapshots::table::{Entry, Flags};
 use crate::lock::lock_page;
 use crate::mutant::{planted, unless};
@@ -222,7 +223,12 @@ impl Engine {
         {
             // A shrink leaves out slices of zeros: past the end a snapshot reads zeros.
             let owed = slices.without(store.kept_since(page, epoch));
-            self.append(lane, store, Record { epoch, page, mask: owed, sum: None }, &bytes)?;
+            self.append(
+                lane,
+                store,
+                Record { epoch, page, mask: owed, sum: SealSum::Unknown },
+                &bytes,
+            )?;
         }
         // Orders the keeps before the lock opens.
         self.drain(lane);
@@ -258,24 +264,24 @@ impl Engine {
             if is_received || page.start() >= header.to.len {
                 return Ok(());
             }
-            let sum = self.has_sums().then_some(0);
+            let sum = if self.has_sums() { SealSum::Known(0) } else { SealSum::Unknown };
             let record = Record { epoch: number, page, mask: Slices::ALL, sum };
             self.append(lane, store, record, &[0; PAGE])
         })
     }
 
     /// Returns the stored sum that a page has in a state of `len` bytes, of which `put` puts the
-    /// received slices into the present page. `None` if the file has no page sums, or the present
-    /// page is damaged.
+    /// received slices into the present page. It is not known if the file has no page sums, or the
+    /// present page is damaged.
     fn received_sum(
         &self,
         lane: &InUse<'_>,
         (page, received): (PageIndex, Slices),
         len: u64,
         put: impl Fn(&mut [u8; PAGE]),
-    ) -> Result<Option<u64>> {
+    ) -> Result<SealSum> {
         if !self.has_sums() || planted!(ReceivedWithoutSum) {
-            return Ok(None);
+            return Ok(SealSum::Unknown);
         }
         let mut bytes = [0; PAGE];
         if received != Slices::ALL && page.start() < self.len() {
@@ -287,15 +293,14 @@ impl Engine {
             let held = lock_page(&region.lock, &region.pages[n].lock);
             held.mark_stable();
             match self.check_under_lock(lane, page, region) {
-                Err(Error::Damaged { .. }) => return Ok(None),
+                Err(Error::Damaged { .. }) => return Ok(SealSum::Unknown),
                 verified => verified?,
             }
-            self.load_slices(page, region.validity(n), Slices::ALL, &mut bytes)?;
-            zero_past(page, self.len(), &mut bytes);
+            bytes = self.load_page(page, region, self.len())?;
         }
         put(&mut bytes);
         zero_past(page, len, &mut bytes);
-        Ok(Some(page_sum::stored(page, page_sum::of_page(&bytes))))
+        Ok(SealSum::Known(page_sum::stored(page, page_sum::of_page(&bytes))))
     }
 
     /// Appends a record with its slices of `bytes`, a whole page. Does nothing if it has none.
@@ -362,10 +367,4 @@ impl Engine {
         }
         Ok(())
     }
-}
-
-/// Zeroes the bytes of a page past byte `len` of the file.
-pub(super) fn zero_past(page: PageIndex, len: u64, bytes: &mut [u8; PAGE]) {
-    let there = len.saturating_sub(page.start()).min(PAGE as u64) as usize;
-    bytes[there..].fill(0);
 }

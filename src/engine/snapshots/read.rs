@@ -4,13 +4,19 @@
 //! the page keeps a slice, and no durable point moves its settled slots, between the look at the
 //! records and the copy. Readers of the present are not held up.
 //!
-//! May import `io`, `plan`, `pair`, and what lies below them.
+//! Where each read verifies, a snapshot's page is proven by the sum that it had at the seal. So
+//! damage is noticed also if it was kept, with a checksum of its own that is right.
+//!
+//! May import `verify`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::{Slices, span};
+use crate::config::integrity::Integrity;
 use crate::engine::Engine;
+use crate::engine::verify::zero_past;
 use crate::error::{Error, Result};
 use crate::lock::lock_page;
 use crate::mutant::planted;
+use crate::page_sum;
 use crate::pair::epochs::Sealed;
 use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
@@ -33,9 +39,9 @@ impl Engine {
             let start = (span.offset() - offset) as usize;
             let to = &mut to[start..start + span.len()];
             match <&mut [u8; PAGE]>::try_from(&mut *to) {
-                Ok(page) => self.read_page_of(&lane, of.number, span.page, Slices::ALL, page)?,
+                Ok(page) => self.read_page_of(&lane, of, span.page, Slices::ALL, page)?,
                 Err(_) => {
-                    self.read_page_of(&lane, of.number, span.page, span.slices(), &mut bytes)?;
+                    self.read_page_of(&lane, of, span.page, span.slices(), &mut bytes)?;
                     to.copy_from_slice(&bytes[span.start..span.end]);
                 }
             }
@@ -54,7 +60,7 @@ impl Engine {
     fn read_page_of(
         &self,
         lane: &Lane,
-        number: u64,
+        of: Sealed,
         page: PageIndex,
         wanted: Slices,
         bytes: &mut [u8; PAGE],
@@ -73,49 +79,160 @@ impl Engine {
         held.iter().for_each(crate::lock::LockGuard::mark_stable);
         // In a read section: a record that was looked up keeps its place until the copy is over.
         let _pinned = lane.pin();
-        self.load_sealed(lane, number, (page, region), wanted, bytes)?;
+        self.load_sealed(lane, of, (page, region), wanted, bytes)?;
         drop(held);
         Ok(())
     }
 
     /// Fills `wanted` slices of `bytes` as [`read_page_of`](Self::read_page_of) does. The caller
-    /// holds the page, or it lies past the end, and is in a read section or keeps drops away.
-    pub(super) fn load_sealed(
+    /// holds the page, or it lies past the end, and is in a read section.
+    fn load_sealed(
         &self,
         lane: &Lane,
-        number: u64,
+        of: Sealed,
         (page, region): (PageIndex, Option<&RegionState>),
         wanted: Slices,
         bytes: &mut [u8; PAGE],
     ) -> Result<()> {
-        let rest = match self.snapshots.get() {
-            Some(store) => load_kept(store, page, number, wanted, bytes)?,
-            None => wanted,
-        };
-        if rest.is_empty() {
-            return Ok(());
+        if self.integrity == Integrity::OnRead && !planted!(SnapshotUnproven) {
+            return self.load_proven(lane, of, (page, region), wanted, bytes);
         }
+        let rest = self.load_kept_of(of, page, wanted, bytes)?;
+        if let Some(region) = region.filter(|_| !rest.is_empty()) {
+            self.verify_under_lock(lane, page, region)?;
+        }
+        self.load_rest((page, region), rest, bytes)
+    }
+
+    /// Fills those `wanted` slices of `bytes` that records have, and returns the others.
+    fn load_kept_of(
+        &self,
+        of: Sealed,
+        page: PageIndex,
+        wanted: Slices,
+        bytes: &mut [u8; PAGE],
+    ) -> Result<Slices> {
+        match self.snapshots.get() {
+            Some(store) => load_kept(store, page, of.number, wanted, bytes),
+            None => Ok(wanted),
+        }
+    }
+
+    /// Fills slices of `bytes` that no record has, from their settled slots.
+    fn load_rest(
+        &self,
+        (page, region): (PageIndex, Option<&RegionState>),
+        rest: Slices,
+        bytes: &mut [u8; PAGE],
+    ) -> Result<()> {
         let Some(region) = region else {
             rest.runs().for_each(|run| bytes[run.start * SLICE..run.end * SLICE].fill(0));
             return Ok(());
         };
-        if let Some(whole) = self.verify_settled(lane, page, region)? {
-            rest.runs().map(|run| run.start * SLICE..run.end * SLICE).for_each(|run| {
-                bytes[run.clone()].copy_from_slice(&whole[run]);
-            });
-            return Ok(());
-        }
-        let settled = region.durable(page.in_region());
         let settled = if planted!(SnapshotReadsPresent) {
             region.validity(page.in_region())
         } else {
-            settled
+            region.durable(page.in_region())
         };
         for (side, run) in settled.runs(rest) {
             let to = &mut bytes[run.start * SLICE..run.end * SLICE];
             self.load_slot(side, to, page.start() + (run.start * SLICE) as u64)?;
         }
         Ok(())
+    }
+
+    /// Fills `wanted` slices of `bytes` with bytes that the sum of the page at the seal proves. If
+    /// it is not known, the checksums of records and the sum of the settled state do, each for its
+    /// slices. As [`load_sealed`](Self::load_sealed).
+    fn load_proven(
+        &self,
+        lane: &Lane,
+        of: Sealed,
+        (page, region): (PageIndex, Option<&RegionState>),
+        wanted: Slices,
+        bytes: &mut [u8; PAGE],
+    ) -> Result<()> {
+        let mut whole = [0; PAGE];
+        let at_seal = match self.load_at_seal(of, (page, region), &mut whole) {
+            // Another record of the page may be damaged than those that are wanted.
+            Err(Error::Snapshot { .. }) => None,
+            at_seal => at_seal?,
+        };
+        if let Some(at_seal) = at_seal {
+            self.compare(lane, page, &whole, Some(at_seal))?;
+            copy_slices(wanted, &whole, bytes);
+            return Ok(());
+        }
+        let rest = self.load_kept_of(of, page, wanted, bytes)?;
+        let Some(region) = region.filter(|_| !rest.is_empty()) else {
+            return self.load_rest((page, region), rest, bytes);
+        };
+        self.verify_under_lock(lane, page, region)?;
+        self.load_rest((page, Some(region)), Slices::ALL, &mut whole)?;
+        // Slots of the last durable point hold zeroes past the length that it has.
+        if !region.sums().has_moved(page.in_region()) {
+            zero_past(page, self.len(), &mut whole);
+        }
+        self.compare(lane, page, &whole, self.settled_sum(page, region)?)?;
+        copy_slices(rest, &whole, bytes);
+        Ok(())
+    }
+
+    /// Fails unless the bytes of a page have this stored sum.
+    fn compare(
+        &self,
+        lane: &Lane,
+        page: PageIndex,
+        bytes: &[u8; PAGE],
+        sum: Option<u64>,
+    ) -> Result<()> {
+        let is_whole = sum == Some(page_sum::stored(page, page_sum::of_page(bytes)));
+        if is_whole { Ok(()) } else { Err(self.damaged(lane, page)) }
+    }
+
+    /// Fills `bytes` with the page of a snapshot, up to the snapshot's end. Returns the stored sum
+    /// of the page at the seal, if it is known: the first keep record since then has it. If there
+    /// is none, the page has not changed, and the sum is that of its settled state. The caller
+    /// holds the page, or it lies past the end, and is in a read section.
+    pub(super) fn load_at_seal(
+        &self,
+        of: Sealed,
+        (page, region): (PageIndex, Option<&RegionState>),
+        bytes: &mut [u8; PAGE],
+    ) -> Result<Option<u64>> {
+        let rest = self.load_kept_of(of, page, Slices::ALL, bytes)?;
+        self.load_rest((page, region), rest, bytes)?;
+        zero_past(page, of.len, bytes);
+        match (self.snapshots.get(), region) {
+            (Some(store), _) if rest != Slices::ALL => Ok(store.sum_at(page, of.number)),
+            (_, Some(region)) => self.settled_sum(page, region),
+            (_, None) => Ok(None),
+        }
+    }
+
+    /// Fails if bytes that were kept of a page of a snapshot were damaged by then: if the page does
+    /// not have the sum of the seal. The caller holds no lock. No snapshot is dropped meanwhile,
+    /// and no operation changes the page.
+    pub(super) fn check_kept(
+        &self,
+        lane: &Lane,
+        of: Sealed,
+        (page, region): (PageIndex, &RegionState),
+    ) -> Result<()> {
+        if !self.has_sums() {
+            return Ok(());
+        }
+        let held = lock_page(&region.lock, &region.pages[page.in_region()].lock);
+        // Nothing changes under the lock: readers of the present need not wait.
+        held.mark_stable();
+        let _pinned = lane.pin();
+        let mut bytes = [0; PAGE];
+        match self.load_at_seal(of, (page, Some(region)), &mut bytes)? {
+            Some(at_seal) if !planted!(KeptDamageRolledBack) => {
+                self.compare(lane, page, &bytes, Some(at_seal))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -133,4 +250,11 @@ pub(super) fn load_kept(
             to.copy_from_slice(kept.run(run));
         }
     })
+}
+
+/// Copies slices of a page.
+fn copy_slices(slices: Slices, from: &[u8; PAGE], to: &mut [u8; PAGE]) {
+    for run in slices.runs().map(|run| run.start * SLICE..run.end * SLICE) {
+        to[run.clone()].copy_from_slice(&from[run]);
+    }
 }

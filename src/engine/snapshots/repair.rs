@@ -16,24 +16,22 @@
 //! May import `read`, `import`, `write`, `durable`, `commit`, `scrub`, `keep`, `verify`, `io`,
 //! `pair`, and what lies below them.
 
-use super::import::zero_past;
-use super::read::load_kept;
 use crate::bitmap::Slices;
 use crate::engine::Engine;
 use crate::engine::plan::Segment;
 use crate::error::{Error, Result};
-use crate::format::snapshots::segment::Record;
+use crate::format::snapshots::segment::{Record, SealSum};
 use crate::format::snapshots::table::Entry;
 use crate::lock::lock_page;
 use crate::mutant::{planted, unless};
 use crate::page_sum;
+use crate::pair::epochs::Sealed;
 use crate::pair::gates::Gate;
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
 use crate::pair::own_changes;
 use crate::pair::region::RegionState;
-use crate::pair::snapshots::Store;
-use crate::units::{PAGE, PageIndex, SLICE};
+use crate::units::{PAGE, PageIndex};
 use std::ops::Range;
 
 /// The result of a repair.
@@ -128,7 +126,7 @@ impl Engine {
         let mut reaching = store.live();
         reaching.retain(|entry| entry.len > page.start());
         let newest = reaching.last().cloned();
-        let Some(whole) = self.newest_whole(lane, store, (page, region), reaching)? else {
+        let Some(whole) = self.newest_whole(lane, (page, region), reaching)? else {
             return Ok(End::Left(None));
         };
         let owed = self.owed_slices((index, region), n, Slices::ALL);
@@ -137,7 +135,7 @@ impl Engine {
         }
         let WholePage { from, stored_sum, bytes, .. } = whole;
         let is_first = store.kept_since(page, from.number).is_empty();
-        let sum = is_first.then_some(stored_sum);
+        let sum = if is_first { SealSum::Known(stored_sum) } else { SealSum::Later };
         let record = Record { epoch: from.number, page, mask: owed, sum };
         unless!(RepairKeepsNothing, self.append(lane, store, record, &bytes)?);
         // Orders what is kept before the redo, and before the lock opens.
@@ -155,11 +153,9 @@ impl Engine {
     fn newest_whole(
         &self,
         lane: &Lane,
-        store: &Store,
         (page, region): (PageIndex, &RegionState),
         mut reaching: Vec<Entry>,
     ) -> Result<Option<WholePage>> {
-        let settled = self.settled_sum(page, region)?;
         let newest = reaching.last().map_or(0, |entry| entry.number);
         if !planted!(RepairedFromOldest) {
             reaching.reverse();
@@ -168,19 +164,13 @@ impl Engine {
         let _pinned = lane.pin();
         for from in reaching {
             let mut bytes = [0; PAGE];
-            let rest = match load_kept(store, page, from.number, Slices::ALL, &mut bytes) {
+            let of = Sealed { number: from.number, len: from.len };
+            let at_seal = match self.load_at_seal(of, (page, Some(region)), &mut bytes) {
                 // Bytes that were kept are damaged or missing.
                 Err(Error::Snapshot { .. }) => continue,
-                rest => rest?,
+                at_seal => at_seal?,
             };
-            for (side, run) in region.durable(page.in_region()).runs(rest) {
-                let to = &mut bytes[run.start * SLICE..run.end * SLICE];
-                self.load_slot(side, to, page.start() + (run.start * SLICE) as u64)?;
-            }
-            zero_past(page, from.len, &mut bytes);
             let stored_sum = page_sum::stored(page, page_sum::of_page(&bytes));
-            let has_changed = !store.kept_since(page, from.number).is_empty();
-            let at_seal = if has_changed { store.sum_at(page, from.number) } else { settled };
             if at_seal == Some(stored_sum) || planted!(RepairedUnproven) {
                 let is_newest = from.number == newest;
                 return Ok(Some(WholePage { from, is_newest, stored_sum, bytes }));

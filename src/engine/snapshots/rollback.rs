@@ -27,7 +27,9 @@ use crate::engine::resize::Shrinking;
 use crate::error::{Error, Result};
 use crate::format::snapshots::table::{Entry, Flags};
 use crate::mutant::{planted, unless};
+use crate::pair::epochs::Sealed;
 use crate::pair::gates::{ClosedGate, Gate};
+use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
 use crate::pair::own_changes;
 use crate::pair::snapshots::Store;
@@ -56,7 +58,7 @@ impl Engine {
         if let Some(durable) = &self.durable {
             self.durable_point_while_resizing(&lane, durable, Some(&gate))?;
         }
-        unless!(DamageRolledBack, self.check_pages_for(store, &target, undo.is_some())?);
+        unless!(DamageRolledBack, self.check_pages_for(&lane, (store, &target), undo.is_some())?);
         let len = self.len();
         self.change_table(&lane, store, |table| {
             unless!(RollbackNotSaid, table.rollback = target.number);
@@ -69,11 +71,19 @@ impl Engine {
 
     /// Fails if a page is damaged that the rollback would change in part, or that a snapshot would
     /// still read. After the intention such a page could not be told from one that the rollback was
-    /// in the middle of. The caller has closed the gate of cuts.
-    fn check_pages_for(&self, store: &Store, target: &Entry, is_undone: bool) -> Result<()> {
+    /// in the middle of. Fails as well if the snapshot has damaged bytes of a page. The caller has
+    /// closed the gate of cuts.
+    fn check_pages_for(
+        &self,
+        lane: &Lane,
+        (store, target): (&Store, &Entry),
+        is_undone: bool,
+    ) -> Result<()> {
         let within = |page: &PageIndex| page.start() < target.len.min(self.len());
+        let of = Sealed { number: target.number, len: target.len };
         for page in store.pages_since(target.number).into_iter().filter(within) {
             let region = self.region(page.region())?;
+            self.check_kept(lane, of, (page, region))?;
             let Err(error) = self.verify_if_summed(page, region) else { continue };
             let is_damage = matches!(error, Error::Damaged { .. });
             let past = Slices::from_byte(page.start(), target.len);

@@ -186,7 +186,9 @@ impl Engine {
         // stored before the one instruction that changes the page.
         let sums = || match self.has_sums() {
             false => Some(NewSums::none()),
-            true if !self.is_verified(&target) || self.ensure_slice_word(page).is_err() => None,
+            true if !region.sums().is_verified(place) || self.ensure_slice_word(page).is_err() => {
+                None
+            }
             true => self.next_sums(&target, &segment).ok(),
         };
         let sums = if is_within { sums() } else { None };

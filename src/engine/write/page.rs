@@ -94,7 +94,7 @@ impl Engine {
             && self.is_ready(page.region(), region, 1 << place, target.slices, own, true)
             && draft.as_ref().is_none_or(is_still_right);
         // Bytes of a page that was not verified are not kept, and have no sum to go on from.
-        if !is_usual || is_summed && !self.is_verified(&target) {
+        if !is_usual || is_summed && !region.sums().is_verified(place) {
             return false;
         }
         if !owed.is_empty() && self.keep_owed(&lane, &target, owed).is_err() {

@@ -102,9 +102,38 @@ pub struct Record {
     pub page: PageIndex,
     /// The kept slices, at least one.
     pub mask: Slices,
-    /// The stored sum of the whole page at the seal. `None` if the record is not the first one of
-    /// the page since the seal, or if the sum is not known.
-    pub sum: Option<u64>,
+    /// The sum of the whole page at the seal.
+    pub sum: SealSum,
+}
+
+/// The statement of a keep record about the sum that its page had when the snapshot was sealed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SealSum {
+    /// Nothing. The record may be the first one of the page since the seal.
+    Unknown,
+    /// The stored sum. The record is the first one.
+    Known(u64),
+    /// Nothing, and the record is not the first one.
+    Later,
+}
+
+impl SealSum {
+    /// Returns the sum as the words of a header have it.
+    fn words(self) -> [u64; 2] {
+        match self {
+            SealSum::Unknown => [0, 0],
+            SealSum::Known(sum) => [sum, 1],
+            SealSum::Later => [0, 2],
+        }
+    }
+
+    fn of_words([sum, kind]: [u64; 2]) -> Self {
+        match kind {
+            1 => SealSum::Known(sum),
+            2 => SealSum::Later,
+            _ => SealSum::Unknown,
+        }
+    }
 }
 
 /// Returns the bytes of a record with this number of slices.
@@ -128,9 +157,9 @@ impl Record {
     fn encode_with(&self, seed: SegmentSeed, sum_of_kept: u32) -> [u8; RECORD_HEADER] {
         let mut bytes = [0; RECORD_HEADER];
         bytes[4..8].copy_from_slice(&sum_of_kept.to_le_bytes());
-        let (page_sum, has_sum) = (self.sum.unwrap_or(0), u64::from(self.sum.is_some()));
+        let [page_sum, kind] = self.sum.words();
         let words =
-            [(8, self.epoch), (16, self.page.0), (24, self.mask.0), (32, page_sum), (40, has_sum)];
+            [(8, self.epoch), (16, self.page.0), (24, self.mask.0), (32, page_sum), (40, kind)];
         for (at, word) in words {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
         }
@@ -147,7 +176,7 @@ impl Record {
             epoch: le_word(&header[8..16]),
             page: PageIndex(le_word(&header[16..24])),
             mask: Slices(le_word(&header[24..32])),
-            sum: (le_word(&header[40..48]) == 1).then(|| le_word(&header[32..40])),
+            sum: SealSum::of_words([le_word(&header[32..40]), le_word(&header[40..48])]),
         };
         let sum = u32::from_le_bytes(header[4..8].try_into().ok()?);
         let is_whole = record.encode_with(seed, sum) == header || planted!(RecordUnchecked);
@@ -193,7 +222,7 @@ mod tests {
     const HEADER: SegmentHeader = SegmentHeader { opening: 3, turn: 2 };
 
     fn record(epoch: u64, page: u64, mask: u64) -> Record {
-        Record { epoch, page: PageIndex(page), mask: Slices(mask), sum: None }
+        Record { epoch, page: PageIndex(page), mask: Slices(mask), sum: SealSum::Unknown }
     }
 
     fn kept(record: &Record) -> Vec<u8> {
@@ -247,7 +276,8 @@ mod tests {
     #[test]
     fn a_record_is_whole_or_none() {
         let seed = HEADER.seed(&UUID, HERE);
-        for sum in [None, Some(0), Some(77)] {
+        let sums = [SealSum::Unknown, SealSum::Known(0), SealSum::Known(77), SealSum::Later];
+        for sum in sums {
             let it = Record { sum, ..record(4, 9, 0b1011) };
             let bytes = encoded(seed, &it);
             assert_eq!(Record::decode(seed, &bytes), Some(it));

@@ -21,7 +21,7 @@ use super::index::{Kept, RecordAt};
 use super::live::{Before, Live};
 use crate::bitmap::Slices;
 use crate::error::{Error, Result};
-use crate::format::snapshots::segment::{LONGEST_RECORD, Record, record_len};
+use crate::format::snapshots::segment::{LONGEST_RECORD, Record, SealSum, record_len};
 use crate::format::snapshots::{SEGMENT, SegmentIndex};
 use crate::mutant::{planted, unless};
 use crate::units::{PageIndex, SLICE};
@@ -182,7 +182,7 @@ impl Store {
         let some = all.filter(|(n, _)| slices.0 >> n & 1 == 1);
         let some: Vec<u8> = some.flat_map(|(_, slice)| slice).copied().collect();
         let mut appender = self.appender_of_copies(slices.count())?;
-        let sum = sum.filter(|_| !planted!(CopiedSumLost));
+        let sum = if planted!(CopiedSumLost) { SealSum::Unknown } else { sum };
         let record = Record { epoch: kept.epoch, page, mask: slices, sum };
         let to = appender.append(record, &some);
         Ok(Some(Moved { page, from: kept.at, to }))

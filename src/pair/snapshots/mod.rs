@@ -40,8 +40,9 @@ pub(crate) use index::KeptSlices;
 
 use crate::bitmap::Slices;
 use crate::error::{Error, Result};
-use crate::format::snapshots::segment::SegmentHeader;
-use crate::format::snapshots::segment::{LONGEST_RECORD, RECORD_HEADER, Record, SEGMENT_HEADER};
+use crate::format::snapshots::segment::{
+    LONGEST_RECORD, RECORD_HEADER, Record, SEGMENT_HEADER, SealSum, SegmentHeader,
+};
 use crate::format::snapshots::table::{Entry, Table};
 use crate::format::snapshots::{SegmentIndex, TABLES};
 use crate::mmap::MappedFile;
@@ -240,17 +241,27 @@ impl Store {
         Ok(rest)
     }
 
-    /// Returns the stored sum of a page at the seal of snapshot `k`. It is in the first record
-    /// since then: of the records with a sum, that is the one with the lowest epoch. The caller
-    /// holds the page's lock and is in a read section, as for [`find`](Self::find).
+    /// Returns the stored sum of a page at the seal of snapshot `k`, if the first record since then
+    /// has it. Of the records that may be the first one, that is one with the lowest epoch. The sum
+    /// of a later epoch is that of a later state. The caller holds the page's lock and is in a read
+    /// section, as for [`find`](Self::find).
     pub fn sum_at(&self, page: PageIndex, k: u64) -> Option<u64> {
         let mut buffer = [0; LONGEST_RECORD];
-        let mut sum = |kept| self.kept_record(page, kept, &mut buffer)?.0.sum;
-        let since = self.index.since(page, k);
+        let mut since = self.index.since(page, k);
         if planted!(AnySumTaken) {
-            return since.into_iter().rev().find_map(&mut sum);
+            since.reverse();
         }
-        since.into_iter().find_map(&mut sum)
+        let mut first = None;
+        for kept in since {
+            let record = self.kept_record(page, kept, &mut buffer);
+            match record.map_or(SealSum::Unknown, |(record, _)| record.sum) {
+                SealSum::Later => {}
+                _ if first.is_some_and(|first| first != kept.epoch) => return None,
+                SealSum::Known(sum) => return Some(sum),
+                SealSum::Unknown => first = Some(kept.epoch),
+            }
+        }
+        None
     }
 
     /// Reads a record and its kept slices to `buffer`. Returns `None` if they are not whole.

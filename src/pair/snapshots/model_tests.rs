@@ -136,7 +136,10 @@ impl Life {
                 let bytes: Vec<u8> =
                     crate::bitmap::bits(slices.0).flat_map(|n| [slot(n); SLICE]).collect();
                 let page = PageIndex(page);
-                appender.keep(Record { epoch: newest, page, mask: slices, sum: None }, &bytes);
+                appender.keep(
+                    Record { epoch: newest, page, mask: slices, sum: SealSum::Unknown },
+                    &bytes,
+                );
             }
             drop(appender);
             // Before the drain, nothing of the present has changed.

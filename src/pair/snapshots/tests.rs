@@ -94,7 +94,8 @@ fn keep(store: &Store, lane: u16, epoch: u64, page: u64, mask: u64, fill: u8) {
     let mask = Slices(mask);
     let bytes = vec![fill; mask.count() * SLICE];
     let mut appender = store.appender(LaneIndex(lane), 1, mask.count()).unwrap();
-    appender.keep(Record { epoch, page: PageIndex(page), mask, sum: Some(page + 1) }, &bytes);
+    appender
+        .keep(Record { epoch, page: PageIndex(page), mask, sum: SealSum::Known(page + 1) }, &bytes);
 }
 
 /// Returns the first bytes of slices of a snapshot, or `None` where no record has them.
@@ -236,7 +237,8 @@ fn a_lane_has_its_own_segments_and_gives_back_what_it_does_not_need() {
     let mut appender = store.appender(LaneIndex(2), 40, 40 * 64).unwrap();
     let mut other = store.appender(LaneIndex(9), 1, 1).unwrap();
     for page in 0..40 {
-        let record = |page, mask| Record { epoch: k, page: PageIndex(page), mask, sum: None };
+        let record =
+            |page, mask| Record { epoch: k, page: PageIndex(page), mask, sum: SealSum::Unknown };
         appender.keep(record(page, Slices::ALL), &all);
         other.append(record(99, Slices(1)), &all[..SLICE]);
     }
@@ -253,7 +255,8 @@ fn a_lane_has_its_own_segments_and_gives_back_what_it_does_not_need() {
         let mut appender = store.appender(LaneIndex(3), n, sizes.iter().sum()).unwrap();
         for size in sizes {
             let (page, mask) = (PageIndex(7), Slices::first(size));
-            appender.keep(Record { epoch: k, page, mask, sum: None }, &all[..size * SLICE]);
+            appender
+                .keep(Record { epoch: k, page, mask, sum: SealSum::Unknown }, &all[..size * SLICE]);
         }
     }
 }
@@ -270,7 +273,7 @@ fn a_full_file_is_a_typed_error_and_nothing_is_kept() {
     assert_eq!(store.stats().records, 0);
     // Segments that were reserved before that are there for others.
     let mut appender = store.appender(LaneIndex(1), most / 2, most / 2 * 64).unwrap();
-    let record = Record { epoch: k, page: PageIndex(1), mask: Slices(1), sum: None };
+    let record = Record { epoch: k, page: PageIndex(1), mask: Slices(1), sum: SealSum::Unknown };
     appender.keep(record, &[1; SLICE]);
 }
 

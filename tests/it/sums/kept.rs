@@ -207,3 +207,59 @@ fn a_snapshot_reads_no_damaged_slots_of_the_last_point() {
     let snapshot = file.open_snapshot("a").expect("open");
     assert_damaged(snapshot.read_at(&mut [0; 20], 5 * PAGE), "the snapshot");
 }
+
+/// Bytes that were damaged after the first touch of their page were kept with a good checksum of
+/// their own. A snapshot read them, and a rollback brought them back, as what had been written.
+#[test]
+fn damage_that_was_kept_is_noticed() {
+    for ground in media() {
+        let (_scratch, path, file) = written(&ground);
+        file.close(CloseMode::Fast).expect("close");
+        let file = options(&ground).open(&path).expect("open");
+        file.snapshot("a").expect("seal");
+        let snapshot = file.open_snapshot("a").expect("open");
+        let mut before = [0; 2 * PAGE as usize];
+        snapshot.read_at(&mut before, 5 * PAGE).expect("read");
+        flip_a_bit(&path, 5 * PAGE + 1000);
+        for page in [5, 6] {
+            file.write_at(&[1; 10], page * PAGE + 1010).expect("a write beside the damaged bytes");
+        }
+        file.sync().expect("a durable point keeps");
+        let stats = file.stats();
+        assert!(stats.kept_slices >= 2, "{}: {stats:?}", ground.medium);
+        let what = format!("{}", ground.medium);
+        assert_damaged(snapshot.read_at(&mut [0; 10], 5 * PAGE + 995), &what);
+        let mut whole = [0; PAGE as usize];
+        snapshot.read_at(&mut whole, 6 * PAGE).expect("the other page");
+        assert_eq!(whole[..], before[PAGE as usize..], "{what}");
+        drop(snapshot);
+        // The present is whole by then, and only the kept slice is damaged.
+        file.write_at(&[3; PAGE as usize], 5 * PAGE).expect("a write over the page");
+        file.sync().expect("sync");
+        file.read_at(&mut [0; PAGE as usize], 5 * PAGE).expect("the present");
+        let mut present = [0; PAGE as usize];
+        file.read_at(&mut present, 6 * PAGE).expect("read");
+        assert_damaged(file.roll_back("a", None), &what);
+        file.read_at(&mut whole, 6 * PAGE).expect("the handle is not poisoned");
+        assert_eq!(whole, present, "{what}: nothing was changed");
+    }
+}
+
+/// Pages that an opening after a crash has kept have no sum of the seal: a later state's sum must
+/// not be taken for it.
+#[test]
+fn a_snapshot_without_a_sum_of_the_seal_is_read() {
+    let Some(ground) = page_cache() else { return };
+    let (_scratch, path, file) = written(&ground);
+    file.snapshot("a").expect("seal");
+    let before = crate::common::read_all(&file);
+    file.write_at(&[1; 300], 5 * PAGE + 1000).expect("write");
+    // The next opening keeps for "a" what the session had to keep at its next point.
+    file.close(CloseMode::Unsynced).expect("close");
+    let file = options(&ground).open(&path).expect("open");
+    file.snapshot("b").expect("seal");
+    file.write_at(&[2; 300], 5 * PAGE + 2000).expect("write");
+    file.sync().expect("a durable point keeps for b");
+    let found = file.open_snapshot("a").expect("open").read_vec().expect("no damage");
+    crate::common::assert_same(&found, &before, "the snapshot");
+}

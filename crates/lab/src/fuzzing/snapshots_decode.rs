@@ -9,7 +9,7 @@
 
 use super::input::{Input, filling};
 use atomic_mmap::testing::snapshots::SegmentIndex;
-use atomic_mmap::testing::snapshots::segment::{self, Record, SegmentHeader};
+use atomic_mmap::testing::snapshots::segment::{self, Record, SealSum, SegmentHeader};
 use atomic_mmap::testing::snapshots::table::{Entry, Flags, Table};
 use atomic_mmap::testing::{PAGE, PageIndex, SLICE, Slices, layout};
 use crc32c::{crc32c, crc32c_append};
@@ -185,8 +185,9 @@ fn second_records(bytes: &[u8]) -> Vec<(usize, Record)> {
             && half(rest, 4) == crc32c_append(second_seed(), &rest[LINE..len]);
         let is_right = epoch != 0 && mask != 0 && page < layout::MAX_LEN / PAGE as u64;
         let sum = match (word(rest, 32), word(rest, 40)) {
-            (0, 0) => Some(None),
-            (sum, 1) => Some(Some(sum)),
+            (0, 0) => Some(SealSum::Unknown),
+            (sum, 1) => Some(SealSum::Known(sum)),
+            (0, 2) => Some(SealSum::Later),
             _ => None,
         };
         let is_right = is_right && rest[48..LINE].iter().all(|byte| *byte == 0);
@@ -244,7 +245,11 @@ fn a_segment(input: &mut Input<'_>) -> (Vec<u8>, Vec<Record>) {
         let page = PageIndex(input.number(4) % (layout::MAX_LEN / PAGE as u64));
         let mask = Slices(input.number(8) | 1 << (input.byte() % 64));
         let kept = filling(input.number(2), mask.count() * SLICE);
-        let sum = input.number(1).is_multiple_of(2).then(|| input.number(8));
+        let sum = match input.number(1) % 4 {
+            0 | 2 => SealSum::Known(input.number(8)),
+            1 => SealSum::Later,
+            _ => SealSum::Unknown,
+        };
         let record = Record { epoch, page, mask, sum };
         bytes.extend(record.encode(HEADER.seed(&UUID, PLACE), &kept));
         bytes.extend(kept);

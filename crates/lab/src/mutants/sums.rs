@@ -16,7 +16,7 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
             test("sums", "damage::damage_that_happened")
         }
         SumNotPublished | ReadVerifiesOnce => test("sums", "damage::a_lost_bit"),
-        SettledUnverified => test("sums", "kept::a_snapshot_reads_no_damaged"),
+        SnapshotUnproven | KeptDamageRolledBack => test("sums", "kept::damage_that_was_kept"),
         KeptUnverified => test("sums", "kept::a_durable_point_keeps"),
         CutKeptUnverified => test("sums", "kept::a_shrink_keeps"),
         CutNotNoted => test("sums", "kept::a_page_that_a_transaction_cuts"),
