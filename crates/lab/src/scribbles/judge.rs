@@ -8,10 +8,10 @@
 
 use super::eyes::{Eyes, Plant, Way, is_damage};
 use super::place::{PAGE_LEN, Scribble, Target, Zone};
-use super::subject::{Model, page_range};
+use super::subject::{Ground, Model, page_range};
 use atomic_mmap::testing::snapshots::SegmentIndex;
 use atomic_mmap::testing::{PageIndex, layout};
-use atomic_mmap::{AtomicMappedFile, Error, Snapshot};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Snapshot};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -71,8 +71,7 @@ pub struct Doubt {
     /// The store was scribbled on: snapshots may be refused.
     snapshots: bool,
     /// Slices of pages that depend on scribbled bytes may have been kept for a snapshot without a
-    /// look at their sums: by an opening after a crash (rule B4), or by an operation on a page that
-    /// was verified before in its session.
+    /// look at their sums, by an opening after a crash (rule B4).
     is_kept: bool,
     /// Bytes of the store of which `docs/protocols/snapshots.md` says that damage to them is not
     /// noticed after a crash.
@@ -86,8 +85,17 @@ pub struct Before {
     pub has_died: bool,
     /// The file keeps durable points.
     pub keeps_points: bool,
-    /// Slices may be kept of scribbled bytes.
-    pub is_kept: bool,
+    /// The next opening may keep slices of scribbled bytes.
+    is_kept: bool,
+}
+
+impl Before {
+    /// Returns the state of a file that is closed in this way.
+    pub fn closed(mode: CloseMode, ground: Ground) -> Before {
+        let (has_died, keeps_points) = (mode == CloseMode::Unsynced, ground.keeps_points());
+        let is_kept = has_died && keeps_points && !ground.goes_back();
+        Before { has_died, keeps_points, is_kept }
+    }
 }
 
 impl Doubt {
@@ -128,6 +136,11 @@ impl Doubt {
             }
             _ => self.is_anywhere = true,
         }
+    }
+
+    /// Returns the pages of a file of so many `pages` that depend on scribbled bytes.
+    pub fn pages(&self, pages: usize) -> impl Iterator<Item = usize> {
+        (0..pages).filter(|page| self.has(*page))
     }
 
     fn has(&self, page: usize) -> bool {

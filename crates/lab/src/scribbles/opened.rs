@@ -45,13 +45,7 @@ impl Rest {
             Some(store) => store.get(0, (store.len as usize).min(MAP_END)),
             None => Vec::new(),
         };
-        let before = Before {
-            has_died: mode == CloseMode::Unsynced,
-            keeps_points: subject.ground.keeps_points(),
-            is_kept: mode == CloseMode::Unsynced
-                && subject.ground.keeps_points()
-                && !subject.ground.goes_back(),
-        };
+        let before = Before::closed(mode, subject.ground);
         Ok(Rest { pair, model: subject.model.clone(), store, before })
     }
 
@@ -205,7 +199,10 @@ fn open_with(
     let places = places.map_err(|error| format!("the sums: {error}"))?;
     match subject.open() {
         Ok(()) => {}
-        Err(error) if may_refuse(&error) && !scribbles.is_empty() => {
+        Err(error)
+            if may_refuse(&error) && !scribbles.is_empty()
+                || scribbles.iter().any(|scribble| is_known(scribble, rest.before)) =>
+        {
             tally.add(&tally.refused, 1);
             return Ok(());
         }
@@ -223,7 +220,7 @@ fn open_with(
     tally.add(&tally.kept, found.kept);
     // Now and then work goes on with the file.
     if subject.rng.u32(0..4) == 0 {
-        repair(subject, &found, eyes, tally)?;
+        repair(subject, (&found, &doubt), eyes, tally)?;
         subject.close(CloseMode::Fast).map_err(|error| format!("a close: {error}"))?;
         subject.open().map_err(|error| format!("the next opening: {error}"))?;
         let whole = (&Doubt::default(), &Places::default());

@@ -9,6 +9,7 @@ use super::judge::{Before, Checked, Doubt, Found, Places, judge, may_refuse};
 use super::place::{Ink, PAGE_LEN, Scribble, Zone};
 use super::subject::Subject;
 use atomic_mmap::CloseMode;
+use std::collections::BTreeSet;
 
 /// Operations beside scribbles.
 const OPERATIONS: usize = 12;
@@ -61,18 +62,40 @@ pub fn roll_back_over_damage(
     Ok(())
 }
 
-/// Drops the snapshots, and writes the right bytes over pages that are damaged or old. Then all is
-/// right.
-pub fn repair(subject: &mut Subject, found: &Found, eyes: &mut Eyes, tally: &Tally) -> Checked {
+/// Drops the snapshots, and writes the right bytes over all pages that depend on scribbled bytes.
+/// Then all is right. A page that is whole may be damaged at the last durable point, or past the
+/// end of the file.
+pub fn repair(
+    subject: &mut Subject,
+    (found, doubt): (&Found, &Doubt),
+    eyes: &mut Eyes,
+    tally: &Tally,
+) -> Checked {
     // A snapshot that reads slices of a damaged page stands in the way of a write.
     subject.model.sealed.clear();
     for snapshot in subject.file().snapshots() {
         let dropped = subject.file().drop_snapshot(&snapshot.name);
         dropped.map_err(|error| format!("a drop beside damage: {error}"))?;
     }
-    for page in found.damaged.iter().chain(&found.older) {
+    let present = subject.model.present.clone();
+    let pages: BTreeSet<usize> = found
+        .damaged
+        .iter()
+        .chain(&found.older)
+        .copied()
+        .chain(doubt.pages(subject.model.pages()))
+        .collect();
+    if let Some(last) = subject.model.pages().checked_sub(1).filter(|last| pages.contains(last)) {
+        // The cut zeroes the bytes past the end.
+        let (start, len) = (subject.model.range(last).start, subject.model.present.len());
+        let file = subject.file();
+        let cut = file.set_len(start as u64).and_then(|()| file.set_len(len as u64));
+        cut.map_err(|error| format!("a cut of page {last}: {error}"))?;
+        subject.model.present[start..].fill(0);
+    }
+    for page in &pages {
         let range = subject.model.range(*page);
-        let bytes = subject.model.present[range.clone()].to_vec();
+        let bytes = present[range.clone()].to_vec();
         if !eyes.has(Plant::RepairDoesNothing) {
             let written = subject.write(range.start as u64, &bytes);
             written.map_err(|error| format!("a write over all of page {page}: {error}"))?;
@@ -102,11 +125,7 @@ pub fn scribble_and_go_on(
     let lengths = subject.lengths(&store);
     let modes = [CloseMode::Fast, CloseMode::Spatial, CloseMode::Unsynced];
     let mut mode = modes[subject.rng.usize(0..3)];
-    let before = Before {
-        has_died: mode == CloseMode::Unsynced,
-        keeps_points: subject.ground.keeps_points(),
-        is_kept: true,
-    };
+    let before = Before::closed(mode, subject.ground);
     let (mut doubt, mut what) = (Doubt::default(), String::new());
     for _ in 0..subject.rng.u64(1..=MOST) {
         let zones = [Zone::Home, Zone::Slots, Zone::Sums, Zone::SliceWords, Zone::Segments];
@@ -159,7 +178,7 @@ pub fn scribble_and_go_on(
     tally.add(&tally.noticed, found.damaged.len() as u64);
     tally.add(&tally.older, found.older.len() as u64);
     tally.add(&tally.kept, found.kept);
-    repair(subject, &found, eyes, tally).map_err(told)?;
+    repair(subject, (&found, &doubt), eyes, tally).map_err(told)?;
     Ok(true)
 }
 
