@@ -16,7 +16,7 @@ use crate::format::snapshots::segment::{Record, SealSum, SegmentHeader, end_word
 use crate::format::snapshots::table::{Flags, Table};
 use crate::format::snapshots::{self, SegmentIndex};
 use crate::format::superblock::{SUPERBLOCK_LEN, tests::sample};
-use crate::format::{journal, layout, superblock};
+use crate::format::{journal, layout, length_word, superblock};
 use crate::units::{self, LaneIndex, PageIndex, RegionIndex};
 use std::collections::BTreeMap;
 
@@ -159,6 +159,11 @@ fn the_document_and_the_encoders_agree() {
     let floor = Floor { session: 3, number: 5 };
     let encoded = BTreeMap::from([
         ("floor", hex(&floor.encode(b"0123456789abcdef"))),
+        ("length_word", hex(&length_word::encode(layout::LENGTH_WORD, 30_000).to_le_bytes())),
+        (
+            "high_water_word",
+            hex(&length_word::encode(layout::HIGH_WATER_WORD, 30_000).to_le_bytes()),
+        ),
         ("journal_header", hex(&header.encode()[..48])),
         ("redo_entry", hex(&redo(None))),
         ("redo_entry_of_length", hex(&redo(Some(30_000)))),

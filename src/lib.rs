@@ -111,7 +111,8 @@ pub use raw::Raw;
 pub mod testing {
     pub use crate::bitmap::{Slices, Validity};
     pub use crate::format::{
-        entry, export, flip_record, floor, journal, layout, marker, snapshots, superblock,
+        entry, export, flip_record, floor, journal, layout, length_word, marker, snapshots,
+        superblock,
     };
     pub use crate::platform::{
         CacheIdentity, File, FileId, FileStat, FileSystem, OpenHow, call, machine, recorder,

@@ -1,11 +1,11 @@
-//! Writes superblocks, identifies files and removes names, for opening and closing.
+//! Writes superblocks and words with lengths, identifies files and removes names.
 //!
 //! May import what lies below `pair`.
 
 use crate::checksum;
 use crate::error::{Error, Result};
-use crate::format::layout;
 use crate::format::superblock::{Cache, ClosedAs, Identity, Moment, Superblock};
+use crate::format::{layout, length_word};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::platform::{CacheIdentity, Copying, File, FileId, FileStat, Folder, Name, Platform};
@@ -53,6 +53,12 @@ pub(crate) fn write_superblock(
 /// later, and nothing waits for it.
 pub(crate) fn settle(reflection: &MappedFile, superblock: &Superblock) {
     reflection.store_word_through(layout::SETTLED_WORD, superblock.session);
+}
+
+/// Stores a length to its word at this offset: to the length word or to the high-water word. Starts
+/// its write-back, without waiting.
+pub(crate) fn store_length(reflection: &MappedFile, at: u64, len: u64) {
+    reflection.store_word_through(at, length_word::encode(at, len));
 }
 
 /// Converts a file system's time to the type of the format.

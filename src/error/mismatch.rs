@@ -30,8 +30,8 @@ pub enum Mismatch {
         /// The reflection file's format version.
         version: u32,
     },
-    /// The reflection file is damaged: neither superblock is whole, or the log has entries that no
-    /// version of this crate writes.
+    /// The reflection file is damaged: neither superblock is whole, a word with a length has a wrong
+    /// check, or the log has entries that no version of this crate writes.
     Corrupt,
     /// The reflection file is shorter than its superblock requires.
     ReflectionTruncated,
@@ -94,7 +94,7 @@ pub(super) fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -
             crate::format::layout::FORMAT_VERSION
         ),
         Mismatch::Corrupt => format!(
-            "{home}: the superblocks or the log of the reflection file {reflection} are damaged; \
+            "{home}: the superblocks, the lengths or the log of the reflection file {reflection} are damaged; \
              restore both files from a backup, or {discard}"
         ),
         Mismatch::ReflectionTruncated => format!(

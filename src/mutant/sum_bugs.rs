@@ -10,6 +10,9 @@ macro_rules! with_those_of_sums {
                 SumOverDurable "sum-over-durable": "a new sum goes over that of the last durable point",
                 CoveredSumNotFlushed "covered-sum-not-flushed": "the sums that flip records cover are not flushed with their words",
             }
+            "format/length_word.rs" {
+                LengthNotChecked "length-not-checked": "a word with a length is believed whatever its check",
+            }
             "pair/log/records.rs" {
                 RecordsConflictBySlice "records-conflict-by-slice": "a logged flip although a record of another lane has an older sum of the page",
             }

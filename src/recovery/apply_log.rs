@@ -6,6 +6,7 @@
 use super::lanes::{Actions, FlippedSlices};
 use crate::bitmap::{Side, Slices, Validity, bits};
 use crate::engine::resize::truncate::read_word;
+use crate::engine::superblock::store_length;
 use crate::error::{Error, Result};
 use crate::format::entry::{OldBits, RedoPage, WordId};
 use crate::format::flip_record::{FlipRecord, sum_of};
@@ -30,7 +31,7 @@ pub(crate) fn apply(
     let files = Files { home, reflection, len, has_sums, region_words: Cell::new(None) };
     if actions.iter().any(|lane| lane.len.is_some()) {
         // The superblock that voids the record comes later, so the order to the pages is free.
-        unless!(RecoverLengthNotStored, reflection.store_word_through(layout::LENGTH_WORD, len));
+        unless!(RecoverLengthNotStored, store_length(reflection, layout::LENGTH_WORD, len));
     }
     let redo = || actions.iter().flat_map(|lane| &lane.redo).try_for_each(|page| files.redo(page));
     if planted!(RecoverRedoFirst) {

@@ -11,11 +11,11 @@ use crate::engine::superblock::{
     Companions, How, UNFINISHED, cache_parts, identity_of, remove_own, write_superblock,
 };
 use crate::error::{Distrust, Error, Mismatch, Result};
-use crate::format::layout;
 use crate::format::marker::{self, Marker, Sessions};
 use crate::format::superblock::{
     DurablePoints, FIRST_SESSION, SUPERBLOCK_LEN, State, Superblock, stamp,
 };
+use crate::format::{layout, length_word};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, FileStat, Name, OpenHow, Platform};
@@ -423,8 +423,9 @@ fn head_of(superblock: &Superblock, len: u64) -> Vec<u8> {
         let at = layout::SUPERBLOCKS[copy.copy_index()] as usize;
         head[at..at + SUPERBLOCK_LEN].copy_from_slice(&copy.encode());
     }
-    let words = layout::LENGTH_WORD as usize;
-    head[words..words + 8].copy_from_slice(&len.to_le_bytes());
-    head[words + 8..words + 16].copy_from_slice(&len.to_le_bytes());
+    for at in [layout::LENGTH_WORD, layout::HIGH_WATER_WORD] {
+        let word = length_word::encode(at, len).to_le_bytes();
+        head[at as usize..][..word.len()].copy_from_slice(&word);
+    }
     head
 }

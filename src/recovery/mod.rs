@@ -54,7 +54,7 @@ mod wait;
 use crate::config::integrity::Integrity;
 use crate::config::options::Options;
 use crate::config::{Medium, OnMismatch};
-use crate::engine::superblock::Companions;
+use crate::engine::superblock::{Companions, store_length};
 use crate::engine::{Engine, resize::truncate};
 use crate::error::{Error, Result};
 use crate::format::layout;
@@ -556,7 +556,7 @@ impl Recovered<'_> {
             return Ok(());
         }
         if planted!(OpenHighWaterFirst) {
-            reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
+            store_length(reflection, layout::HIGH_WATER_WORD, lengths.len);
             platform.drain();
         }
         let has_sums = self.mapped.integrity != Integrity::Off;
@@ -569,7 +569,7 @@ impl Recovered<'_> {
                 file.sync_all().map_err(|e| Error::io("sync", file.path(), e))?;
             }
         }
-        reflection.store_word_through(layout::HIGH_WATER_WORD, lengths.len);
+        store_length(reflection, layout::HIGH_WATER_WORD, lengths.len);
         // Orders the high-water word before bytes that are written past the length after the next
         // growth.
         unless!(OpenHighWaterNotDrained, platform.drain());

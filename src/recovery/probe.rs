@@ -8,11 +8,11 @@ use super::{HUGE_PAGE, Opening, journal};
 use crate::config::Medium;
 use crate::engine::superblock::{Companions, UNFINISHED, cache_of, identity_of, moment, sample};
 use crate::error::{Distrust, Error, Result};
-use crate::format::layout;
 use crate::format::marker::{self, Marker};
 use crate::format::superblock::{
     self, DurablePoints, Judged, MAGIC, SUPERBLOCK_LEN, State, Superblock,
 };
+use crate::format::{layout, le_word, length_word};
 use crate::mutant::planted;
 use crate::platform::{File, FileId, FileStat, FileSystem, Name};
 use std::path::Path;
@@ -397,9 +397,11 @@ impl Opening<'_> {
                 // The journal tells the length of the last durable point, and the words that of the
                 // working state, as far as the kernel wrote them back.
                 let path = look.companions.reflection.path();
-                let Lengths { len, high_water } = self.read_lengths(reflection, path)?;
+                let words = self.read_lengths(reflection, path)?;
                 let of_point = look.journal.as_ref().map(journal::Found::len);
-                ![of_point, Some(len), Some(high_water)].contains(&Some(home_len))
+                let [len, high_water] =
+                    [words.map(|words| words.len), words.map(|words| words.high_water)];
+                ![of_point, len, high_water].contains(&Some(home_len))
             }
             (Home::AsItWas, _, _) => false,
         })
@@ -459,7 +461,10 @@ impl Opening<'_> {
         let lengths = match superblock.state {
             // The words may be of any time.
             State::Clean(closed) if is_unsettled => Lengths { len: closed.len, ..none },
-            _ => self.read_lengths(file, path)?,
+            _ => match self.read_lengths(file, path)? {
+                Some(lengths) => lengths,
+                None => return Ok((Found::Corrupt, none)),
+            },
         };
         let too_long = lengths.len > layout::MAX_LEN || lengths.high_water > layout::MAX_LEN;
         if too_long {
@@ -515,13 +520,18 @@ impl Opening<'_> {
                 || mark == Mark::None && superblock.is_marked)
     }
 
-    fn read_lengths(&self, file: &File, path: &Path) -> Result<Lengths> {
+    /// Returns the lengths in the state words, or `None` if one of them is damaged.
+    fn read_lengths(&self, file: &File, path: &Path) -> Result<Option<Lengths>> {
         let mut words = [0; 16];
         self.platform
             .read_at(file, FileId::Reflection, &mut words, layout::LENGTH_WORD)
             .map_err(|e| Error::io_at("read the length", path, layout::LENGTH_WORD, e))?;
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| words[at + i]));
-        Ok(Lengths { len: word(0), high_water: word(8) })
+        let length = |at: u64| {
+            let from = (at - layout::LENGTH_WORD) as usize;
+            length_word::decode(at, le_word(&words[from..from + 8]))
+        };
+        let both = length(layout::LENGTH_WORD).zip(length(layout::HIGH_WATER_WORD));
+        Ok(both.map(|(len, high_water)| Lengths { len, high_water }))
     }
 
     /// Returns `true` if the home file holds other bytes than when the pair was closed, as far as a

@@ -20,6 +20,7 @@ use super::probe::Lengths;
 use crate::bitmap::Validity;
 use crate::config::Medium;
 use crate::config::progress::{Reporter, Work};
+use crate::engine::superblock::store_length;
 use crate::error::{Error, Result};
 use crate::format::journal::{Change, Record, record_len};
 use crate::format::{layout, le_word};
@@ -92,8 +93,8 @@ impl Pair<'_> {
         // high-water word exceeds the length, and opening always cleans up.
         let past = if planted!(PastPointKept) { len } else { (len + 1).min(layout::MAX_LEN) };
         let high_water = past.max(self.home.len());
-        self.reflection.store_word_through(layout::LENGTH_WORD, len);
-        self.reflection.store_word_through(layout::HIGH_WATER_WORD, high_water);
+        store_length(self.reflection, layout::LENGTH_WORD, len);
+        store_length(self.reflection, layout::HIGH_WATER_WORD, high_water);
         Ok(Lengths { len, high_water })
     }
 

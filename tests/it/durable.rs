@@ -9,7 +9,7 @@ use crate::common::{self, Ground, Rng, assert_same, read_all, reflections_in};
 use atomic_mmap::testing::marker::{self, Marker};
 use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::superblock::{Copy, Moment, Superblock};
-use atomic_mmap::testing::{FileId, PageIndex, REGION, Validity, call, layout};
+use atomic_mmap::testing::{FileId, PageIndex, REGION, Validity, call, layout, length_word};
 use atomic_mmap::{
     AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, Mismatch, OnMismatch,
     Survives,
@@ -96,6 +96,10 @@ impl Restarted {
 
     pub fn store(&self, at: u64, word: u64) {
         self.reflection().write_all_at(&word.to_le_bytes(), at).expect("write");
+    }
+
+    pub fn store_length(&self, at: u64, len: u64) {
+        self.store(at, length_word::encode(at, len));
     }
 
     pub fn open(&self, ground: &Ground) -> AtomicMappedFile {
@@ -274,7 +278,7 @@ fn a_shrink_that_died_is_finished_behind_a_point_of_its_own() {
     let image = died(&ground, &home);
     // All steps of the shrink before the crash.
     let new = LEN / 3;
-    image.store(layout::LENGTH_WORD, new);
+    image.store_length(layout::LENGTH_WORD, new);
     let found = image.open(&ground);
     model[..3000].fill(7);
     model.truncate(new as usize);
@@ -354,8 +358,8 @@ fn a_point_that_is_too_long_is_damage() {
         assert!(matches!(error, Error::Mismatch { why: Mismatch::Corrupt, .. }), "{error}");
     };
     let image = died(&ground, &home);
-    image.store(layout::LENGTH_WORD, LEN / 2);
-    image.store(layout::HIGH_WATER_WORD, LEN / 2);
+    image.store_length(layout::LENGTH_WORD, LEN / 2);
+    image.store_length(layout::HIGH_WATER_WORD, LEN / 2);
     refused(&image);
     // The length at the start of the session exceeds the limit of the format.
     for image in [died(&ground, &home), restarted(&ground, &home)] {

@@ -25,6 +25,7 @@ use crate::bitmap::span;
 use crate::bitmap::{Slices, Validity, bits};
 use crate::engine::Engine;
 use crate::engine::plan::{RegionPlan, Segment};
+use crate::engine::superblock::store_length;
 use crate::error::Result;
 use crate::format::entry::{LENGTH_ENTRY_LEN, REDO_INLINE, Redo, RedoPage, Spill, Undo, UndoBody};
 use crate::format::layout;
@@ -185,10 +186,7 @@ impl Engine {
             self.store_new_word(lane, page);
         }
         if let Some(len) = new_len {
-            unless!(
-                RedoLengthNotStored,
-                self.reflection.store_word_through(layout::LENGTH_WORD, len)
-            );
+            unless!(RedoLengthNotStored, store_length(&self.reflection, layout::LENGTH_WORD, len));
             // Committed by the record. The locks are exclusive, so a reader that finds this length
             // waits for the bytes that belong to it.
             unless!(LengthPublishedAfterLocks, self.publish_len(len));

@@ -16,6 +16,7 @@ pub mod truncate;
 
 use crate::bitmap::Validity;
 use crate::config::Medium;
+use crate::engine::superblock::store_length;
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result, SYNC_OF_LENGTH};
 use crate::format::layout;
@@ -78,13 +79,13 @@ impl Engine {
     pub(in crate::engine) fn prepare_growth(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
         unless!(
             GrowHighWaterNotRaised,
-            self.reflection.store_word_through(layout::HIGH_WATER_WORD, new)
+            store_length(&self.reflection, layout::HIGH_WATER_WORD, new)
         );
         // Orders the mark before the files' lengths. A home file that is longer than the mark would
         // look as if another program had changed it.
         unless!(GrowHighWaterNotDrained, self.drain(lane));
         if planted!(GrowLengthBeforeFiles) {
-            self.reflection.store_word_through(layout::LENGTH_WORD, new);
+            store_length(&self.reflection, layout::LENGTH_WORD, new);
             self.drain(lane);
         }
         self.session.high_water.store(new, Ordering::Relaxed);
@@ -145,7 +146,7 @@ impl Engine {
             // Orders the sum of the shorter page before the length.
             self.drain(lane);
         }
-        self.reflection.store_word_through(layout::LENGTH_WORD, new);
+        store_length(&self.reflection, layout::LENGTH_WORD, new);
         // The commit point: durable before any thread sees the new length. If the file has become
         // shorter, a writer that checked the old length may still write past the new end. That is
         // truncated later: the high-water mark is still up.
@@ -260,7 +261,7 @@ impl Engine {
 
         let _no_allocation = self.allocating.lock();
         if planted!(CutHighWaterFirst) {
-            self.reflection.store_word_through(layout::HIGH_WATER_WORD, len);
+            store_length(&self.reflection, layout::HIGH_WATER_WORD, len);
             self.drain(lane);
         }
         truncate::zero_past(&self.home, &self.reflection, len, self.has_sums())?;
@@ -278,7 +279,7 @@ impl Engine {
         }
         self.recount_all();
         unless!(CutFilesNotSynced, self.sync_lengths()?);
-        self.reflection.store_word_through(layout::HIGH_WATER_WORD, len);
+        store_length(&self.reflection, layout::HIGH_WATER_WORD, len);
         // Orders the mark before everything that is written past the length after the next growth.
         unless!(CutHighWaterNotDrained, self.drain(lane));
         self.session.high_water.store(len, Ordering::Relaxed);

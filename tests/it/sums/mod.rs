@@ -6,20 +6,20 @@
 //! | `damage` | Is damage noticed, told, and healed by a write over it? |
 //! | `kept` | Does nothing make damage good, or whole bytes damaged? |
 //! | `life` | When does a file get sums, keep them, and lose them? |
+//! | `metadata` | Is damage noticed in words, superblocks, sums and records? |
 //! | `repair` | Does a damaged page become what it was in a snapshot, and nothing else? |
 //! | `repair_crash` | Does a crash in a repair leave the page damaged or repaired? |
 //! | `scribbles` | Is each random overwrite harmless, or noticed before it is read? |
-//! | `silent` | Which damage is not noticed yet? |
 
 mod crash;
 mod damage;
 mod kept;
 mod life;
+mod metadata;
 mod repair;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(atomic_mmap_portable)))]
 mod repair_crash;
 mod scribbles;
-mod silent;
 
 use crate::common::Ground;
 use crate::durable::died;

@@ -247,7 +247,8 @@ impl Patch {
                 continue;
             }
             let reflection = image.reflection.as_ref();
-            let len = reflection.map_or(0, |reflection| reflection.word(layout::LENGTH_WORD));
+            let len =
+                reflection.map_or(0, |reflection| sums::length_at(reflection, layout::LENGTH_WORD));
             let session = reflection.and_then(sums::session_of_records).unwrap_or_default();
             let journal = image.journal.get_or_insert_with(|| Contents::of_len(NEW_JOURNAL));
             let at = patch.at % LONGEST_JOURNAL;
@@ -337,13 +338,15 @@ impl Patch {
             };
             patch.put(reflection, to);
         }
+        // An input has lengths without their checksums.
+        sums::repair_lengths(reflection);
         reflection.trim();
     }
 
     /// Returns a page near one of the places where something ends. The length word may have any
     /// value, but a record cannot name a page far past the longest file.
     fn page_near(&self, input: &mut Input<'_>, reflection: &Contents) -> u64 {
-        let end = (reflection.word(layout::LENGTH_WORD) / P).min(MAX_PAGES);
+        let end = (sums::length_at(reflection, layout::LENGTH_WORD) / P).min(MAX_PAGES);
         let base = input.pick(&[0, end, self.page(), ORIGINS[1], MAX_PAGES - 4, end / 64 * 64]);
         (base + u64::from(input.byte() % 8)).saturating_sub(u64::from(input.byte() % 4))
     }
@@ -497,7 +500,7 @@ impl Patch {
             reflection.write(&[(self.at >> 2 & 3) as u8, 0, 0, 0], at + 28);
             let mut input = Input(&self.bytes);
             let len = match input.is_empty() {
-                true => reflection.word(layout::LENGTH_WORD),
+                true => sums::length_at(reflection, layout::LENGTH_WORD),
                 false => input.number(8),
             };
             reflection.set_word(at + 432, len);

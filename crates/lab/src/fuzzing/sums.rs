@@ -322,6 +322,38 @@ pub fn put_header(journal: &mut Contents, block: u64, uuid: &[u8; 16], from: u64
     journal.write(&bytes, block * BLOCK);
 }
 
+/// Offsets of the length word and of the high-water word.
+pub const LENGTH_WORDS: [u64; 2] = [8192, 8200];
+/// The bits of such a word that hold the length. The upper bits of a checksum follow.
+const LENGTH: u64 = (1 << 42) - 1;
+
+/// Returns the length of a word at this offset as it is, whatever its checksum.
+pub fn length_at(reflection: &Contents, at: u64) -> u64 {
+    reflection.word(at) & LENGTH
+}
+
+/// Returns the word at this offset for a length.
+pub fn of_length(at: u64, len: u64) -> u64 {
+    let sum = crc32c::crc32c([at, len].map(u64::to_le_bytes).as_flattened());
+    u64::from(sum >> 10) << 42 | len
+}
+
+/// Returns the length of a word at this offset, if its checksum is right.
+pub fn whole_length_at(reflection: &Contents, at: u64) -> Option<u64> {
+    let len = length_at(reflection, at);
+    (of_length(at, len) == reflection.word(at)).then_some(len)
+}
+
+/// Gives the length word and the high-water word their checksums if they have none.
+pub fn repair_lengths(reflection: &mut Contents) {
+    for at in LENGTH_WORDS {
+        let word = reflection.word(at);
+        if word & !LENGTH == 0 {
+            reflection.set_word(at, of_length(at, word));
+        }
+    }
+}
+
 /// Place of the session that is settled.
 pub const SETTLED_WORD: u64 = 8208;
 /// Offsets of the two places of the journal's floor in the reflection file.

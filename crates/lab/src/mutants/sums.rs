@@ -35,6 +35,7 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         RepairedFromOldest => test("sums", "repair::the_newest_snapshot_that_has"),
         RepairedUnderReader => test("sums", "repair::a_page_that_a_newer_snapshot"),
         RepairedWhole => test("sums", "repair::a_page_that_was_replaced"),
+        LengthNotChecked => test("sums", "metadata::a_damaged_length_is_noticed"),
         OldSumsLeft => test("sums", "scribbles::no_scribble_over_a_closed"),
         CutSumStays | SumsNotZeroed => test("sums", "life::each_length"),
         OldSumsStay => test("sums", "life::sums_that_were_switched_off"),

@@ -423,9 +423,9 @@ impl Folder<'_> {
                 }
                 Judged::GoBack(points) => {
                     let reflection = &self.around.companions[name];
-                    let words = [layout::LENGTH_WORD, layout::HIGH_WATER_WORD];
-                    let [len, high_water] = words.map(|at| reflection.word(at));
-                    ![points.file_len(), len, high_water].contains(&self.stat.len)
+                    let words = sums::LENGTH_WORDS.map(|at| sums::whole_length_at(reflection, at));
+                    let of_home = self.stat.len;
+                    points.file_len() != of_home && !words.contains(&Some(of_home))
                 }
                 _ => false,
             };
@@ -487,11 +487,15 @@ impl Folder<'_> {
         let is_believed = !is_restored && is_same_cache(&found.cache, &around.now);
         let journal = around.companions.get(&journal_of(name));
         let is_incomplete = found.is_incomplete(is_believed);
-        let [len, high_water] = match is_incomplete {
-            true => [found.closed_len, 0],
-            false => [layout::LENGTH_WORD, layout::HIGH_WATER_WORD].map(|at| reflection.word(at)),
-        };
+        let words = sums::LENGTH_WORDS.map(|at| sums::whole_length_at(reflection, at));
         let is_undone = found.is_undone(is_believed);
+        let [len, high_water] = match words {
+            _ if is_incomplete => [found.closed_len, 0],
+            [Some(len), Some(high_water)] => [len, high_water],
+            // The working state does not count.
+            _ if is_undone => [0, 0],
+            _ => return unless_discarded(Mismatch::Corrupt),
+        };
         // Data that only the working state needs is not checked if the working state does not
         // count.
         if !is_undone {

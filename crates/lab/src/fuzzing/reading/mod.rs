@@ -199,9 +199,10 @@ fn after(image: &Image, same_boot: bool) -> Option<Contents> {
     if superblock.state == 1 && !same_boot {
         return None;
     }
-    let mut pair = Pair { image: image.clone(), len: reflection.word(layout::LENGTH_WORD) };
+    let [len, high_water] = sums::LENGTH_WORDS.map(|at| sums::whole_length_at(reflection, at));
+    let mut pair = Pair { image: image.clone(), len: len? };
+    let high_water = high_water?;
     if superblock.state == 1 {
-        let high_water = reflection.word(layout::HIGH_WATER_WORD);
         let lanes = entries(pair.reflection(), &uuid, session)?;
         pair.take_length(&lanes, high_water, image.home.len).ok()?;
         pair.recover(&lanes);
