@@ -16,7 +16,7 @@ use crate::format::snapshots::segment::{Record, SealSum, SegmentHeader, end_word
 use crate::format::snapshots::table::{Flags, Table};
 use crate::format::snapshots::{self, SegmentIndex};
 use crate::format::superblock::{SUPERBLOCK_LEN, tests::sample};
-use crate::format::{journal, layout, length_word, superblock};
+use crate::format::{journal, layout, state_word, superblock};
 use crate::units::{self, LaneIndex, PageIndex, RegionIndex};
 use std::collections::BTreeMap;
 
@@ -52,6 +52,7 @@ fn the_document_and_the_constants_agree() {
         ("length_word", layout::LENGTH_WORD),
         ("high_water_word", layout::HIGH_WATER_WORD),
         ("settled_word", layout::SETTLED_WORD),
+        ("begun_word", layout::BEGUN_WORD),
         ("floor_a", layout::FLOORS[0]),
         ("floor_b", layout::FLOORS[1]),
         ("floor_len", FLOOR_LEN as u64),
@@ -159,10 +160,11 @@ fn the_document_and_the_encoders_agree() {
     let floor = Floor { session: 3, number: 5 };
     let encoded = BTreeMap::from([
         ("floor", hex(&floor.encode(b"0123456789abcdef"))),
-        ("length_word", hex(&length_word::encode(layout::LENGTH_WORD, 30_000).to_le_bytes())),
+        ("length_word", hex(&state_word::encode(layout::LENGTH_WORD, 30_000).to_le_bytes())),
+        ("begun_word", hex(&state_word::encode(layout::BEGUN_WORD, 7).to_le_bytes())),
         (
             "high_water_word",
-            hex(&length_word::encode(layout::HIGH_WATER_WORD, 30_000).to_le_bytes()),
+            hex(&state_word::encode(layout::HIGH_WATER_WORD, 30_000).to_le_bytes()),
         ),
         ("journal_header", hex(&header.encode()[..48])),
         ("redo_entry", hex(&redo(None))),

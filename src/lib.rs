@@ -111,7 +111,7 @@ pub use raw::Raw;
 pub mod testing {
     pub use crate::bitmap::{Slices, Validity};
     pub use crate::format::{
-        entry, export, flip_record, floor, journal, layout, length_word, marker, snapshots,
+        entry, export, flip_record, floor, journal, layout, marker, snapshots, state_word,
         superblock,
     };
     pub use crate::platform::{

@@ -1,11 +1,11 @@
-//! Writes superblocks and words with lengths, identifies files and removes names.
+//! Writes superblocks and state words, identifies files and removes names.
 //!
 //! May import what lies below `pair`.
 
 use crate::checksum;
 use crate::error::{Error, Result};
 use crate::format::superblock::{Cache, ClosedAs, Identity, Moment, Superblock};
-use crate::format::{layout, length_word};
+use crate::format::{layout, state_word};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::platform::{CacheIdentity, Copying, File, FileId, FileStat, Folder, Name, Platform};
@@ -58,7 +58,14 @@ pub(crate) fn settle(reflection: &MappedFile, superblock: &Superblock) {
 /// Stores a length to its word at this offset: to the length word or to the high-water word. Starts
 /// its write-back, without waiting.
 pub(crate) fn store_length(reflection: &MappedFile, at: u64, len: u64) {
-    reflection.store_word_through(at, length_word::encode(at, len));
+    reflection.store_word_through(at, state_word::encode(at, len));
+}
+
+/// Says that a session was begun. Its superblock is durable. The word becomes durable later, and
+/// nothing waits for it.
+pub(crate) fn store_begun(reflection: &MappedFile, session: u64) {
+    let at = layout::BEGUN_WORD;
+    reflection.store_word_through(at, state_word::encode(at, session));
 }
 
 /// Converts a file system's time to the type of the format.

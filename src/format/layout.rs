@@ -3,7 +3,7 @@
 //! ```text
 //! 0        superblock A        4 KiB page, 512 bytes used
 //! 4 KiB    superblock B        the same; written alternately
-//! 8 KiB    state words         logical length, high-water mark, settled session
+//! 8 KiB    state words         logical length, high-water mark, settled and begun session
 //!          floors              two, a cache line each
 //! 64 KiB   lanes               80 lanes of 4 KiB
 //! 2 MiB    log area            256 MiB, sparse: log records that overflow their lane
@@ -39,6 +39,9 @@ pub const HIGH_WATER_WORD: u64 = LENGTH_WORD + 8;
 /// Offset of the word with the session of a superblock that was written before what it says was
 /// durable. The word is stored once that is durable. See `Superblock::is_unsettled`.
 pub const SETTLED_WORD: u64 = LENGTH_WORD + 16;
+/// Offset of the word with the last session that was begun. The word is stored once the session's
+/// superblock is durable. So a pair with an older superblock alone has lost the newest one.
+pub const BEGUN_WORD: u64 = LENGTH_WORD + 24;
 /// The two places of the journal's floor, in the page of the state words. Written alternately.
 pub const FLOORS: [u64; 2] = [LENGTH_WORD + 64, LENGTH_WORD + 128];
 

@@ -1,6 +1,6 @@
 //! The format of the reflection file and its companions. Pure: bytes to values and back.
 //!
-//! Owns: the layout, the superblock, the words with lengths, the log records, the journal's records and its floor, the
+//! Owns: the layout, the superblock, the state words, the log records, the journal's records and its floor, the
 //! snapshot store, and the home file's mark. The byte diagram is in `docs/format.md`;
 //! `src/golden.rs` keeps diagram, constants and encoders in step. Invariants: decoding never panics
 //! and never trusts a field before its checksum and range were checked. So untrusted bytes become
@@ -14,9 +14,9 @@ pub mod flip_record;
 pub mod floor;
 pub mod journal;
 pub mod layout;
-pub mod length_word;
 pub mod marker;
 pub mod snapshots;
+pub mod state_word;
 pub mod superblock;
 
 /// Returns the word that the first 8 bytes hold, in little-endian order.

@@ -10,8 +10,14 @@ macro_rules! with_those_of_sums {
                 SumOverDurable "sum-over-durable": "a new sum goes over that of the last durable point",
                 CoveredSumNotFlushed "covered-sum-not-flushed": "the sums that flip records cover are not flushed with their words",
             }
-            "format/length_word.rs" {
-                LengthNotChecked "length-not-checked": "a word with a length is believed whatever its check",
+            "format/state_word.rs" {
+                StateWordNotChecked "state-word-not-checked": "a state word is believed whatever its check",
+            }
+            "recovery/make.rs" {
+                BegunNotStored "begun-not-stored": "the begun word is not stored",
+            }
+            "recovery/probe.rs" {
+                LaterSessionIgnored "later-session-ignored": "a superblock counts although a later session was begun",
             }
             "pair/log/records.rs" {
                 RecordsConflictBySlice "records-conflict-by-slice": "a logged flip although a record of another lane has an older sum of the page",

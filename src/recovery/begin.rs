@@ -11,7 +11,7 @@ use super::{Carried, Mapped, Recovered, journal};
 use crate::config::Medium;
 use crate::config::integrity::Integrity;
 use crate::engine::durable::journal::Journal;
-use crate::engine::superblock::{Kind, settle};
+use crate::engine::superblock::{Kind, settle, store_begun};
 use crate::engine::{Engine, Setup};
 use crate::error::Result;
 use crate::format::marker::Sessions;
@@ -91,6 +91,7 @@ impl Recovered<'_> {
             }
             // Orders mark and names before the word that says that the pair is whole.
             unless!(MadeNotSettled, settle(reflection, superblock));
+            store_begun(reflection, session);
             if mark_comes_last {
                 set_marker()?;
             }

@@ -8,14 +8,15 @@ use super::probe::Probe;
 use super::trust::Named;
 use crate::config::Medium;
 use crate::engine::superblock::{
-    Companions, How, UNFINISHED, cache_parts, identity_of, remove_own, write_superblock,
+    Companions, How, UNFINISHED, cache_parts, identity_of, remove_own, store_begun,
+    write_superblock,
 };
 use crate::error::{Distrust, Error, Mismatch, Result};
 use crate::format::marker::{self, Marker, Sessions};
 use crate::format::superblock::{
     DurablePoints, FIRST_SESSION, SUPERBLOCK_LEN, State, Superblock, stamp,
 };
-use crate::format::{layout, length_word};
+use crate::format::{layout, state_word};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, FileStat, Name, OpenHow, Platform};
@@ -266,6 +267,7 @@ impl Opening<'_> {
                 reflection.sync_data().map_err(self.io("sync", reflection.path()))?
             );
         }
+        unless!(BegunNotStored, store_begun(reflection, superblock.session));
         Ok(superblock)
     }
 
@@ -424,7 +426,7 @@ fn head_of(superblock: &Superblock, len: u64) -> Vec<u8> {
         head[at..at + SUPERBLOCK_LEN].copy_from_slice(&copy.encode());
     }
     for at in [layout::LENGTH_WORD, layout::HIGH_WATER_WORD] {
-        let word = length_word::encode(at, len).to_le_bytes();
+        let word = state_word::encode(at, len).to_le_bytes();
         head[at as usize..][..word.len()].copy_from_slice(&word);
     }
     head

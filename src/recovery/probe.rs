@@ -12,7 +12,7 @@ use crate::format::marker::{self, Marker};
 use crate::format::superblock::{
     self, DurablePoints, Judged, MAGIC, SUPERBLOCK_LEN, State, Superblock,
 };
-use crate::format::{layout, le_word, length_word};
+use crate::format::{layout, le_word, state_word};
 use crate::mutant::planted;
 use crate::platform::{File, FileId, FileStat, FileSystem, Name};
 use std::path::Path;
@@ -340,11 +340,12 @@ impl Opening<'_> {
             _ => Restored::WithAttributes,
         });
         let how = (self.cache_is_there(&superblock, look.is_restored), restored);
-        let (mut found, lengths) = match self.is_plain(look.mark, &superblock) {
-            true => (Found::Emptied, Lengths::default()),
-            false => {
-                self.judge_pair((&file, name.path()), (home_file, home), &there, &superblock, how)?
-            }
+        let (mut found, lengths) = if self.was_begun_later(&file, name.path(), &superblock)? {
+            (Found::Corrupt, Lengths::default())
+        } else if self.is_plain(look.mark, &superblock) {
+            (Found::Emptied, Lengths::default())
+        } else {
+            self.judge_pair((&file, name.path()), (home_file, home), &there, &superblock, how)?
         };
         if let Found::OfThisFile { state, .. } = &mut found
             && let (Use::Died | Use::Undone | Use::Unsettled, Some(base)) =
@@ -520,6 +521,17 @@ impl Opening<'_> {
                 || mark == Mark::None && superblock.is_marked)
     }
 
+    /// Returns `true` if a later session was begun than that of the superblock. Its own superblock
+    /// was durable, and is damaged. A damaged begun word says nothing.
+    fn was_begun_later(&self, file: &File, path: &Path, superblock: &Superblock) -> Result<bool> {
+        let (mut word, at) = ([0; 8], layout::BEGUN_WORD);
+        self.platform
+            .read_at(file, FileId::Reflection, &mut word, at)
+            .map_err(|e| Error::io_at("read a state word", path, at, e))?;
+        let begun = state_word::decode(at, u64::from_le_bytes(word));
+        Ok(begun.is_some_and(|begun| begun > superblock.session) && !planted!(LaterSessionIgnored))
+    }
+
     /// Returns the lengths in the state words, or `None` if one of them is damaged.
     fn read_lengths(&self, file: &File, path: &Path) -> Result<Option<Lengths>> {
         let mut words = [0; 16];
@@ -528,7 +540,7 @@ impl Opening<'_> {
             .map_err(|e| Error::io_at("read the length", path, layout::LENGTH_WORD, e))?;
         let length = |at: u64| {
             let from = (at - layout::LENGTH_WORD) as usize;
-            length_word::decode(at, le_word(&words[from..from + 8]))
+            state_word::decode(at, le_word(&words[from..from + 8]))
         };
         let both = length(layout::LENGTH_WORD).zip(length(layout::HIGH_WATER_WORD));
         Ok(both.map(|(len, high_water)| Lengths { len, high_water }))

@@ -9,7 +9,7 @@ use crate::common::{self, Ground, Rng, assert_same, read_all, reflections_in};
 use atomic_mmap::testing::marker::{self, Marker};
 use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::superblock::{Copy, Moment, Superblock};
-use atomic_mmap::testing::{FileId, PageIndex, REGION, Validity, call, layout, length_word};
+use atomic_mmap::testing::{FileId, PageIndex, REGION, Validity, call, layout, state_word};
 use atomic_mmap::{
     AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, Mismatch, OnMismatch,
     Survives,
@@ -99,7 +99,7 @@ impl Restarted {
     }
 
     pub fn store_length(&self, at: u64, len: u64) {
-        self.store(at, length_word::encode(at, len));
+        self.store(at, state_word::encode(at, len));
     }
 
     pub fn open(&self, ground: &Ground) -> AtomicMappedFile {

@@ -324,6 +324,8 @@ pub fn put_header(journal: &mut Contents, block: u64, uuid: &[u8; 16], from: u64
 
 /// Offsets of the length word and of the high-water word.
 pub const LENGTH_WORDS: [u64; 2] = [8192, 8200];
+/// Offset of the word with the last session that was begun.
+const BEGUN_WORD: u64 = 8216;
 /// The bits of such a word that hold the length. The upper bits of a checksum follow.
 const LENGTH: u64 = (1 << 42) - 1;
 
@@ -342,6 +344,11 @@ pub fn of_length(at: u64, len: u64) -> u64 {
 pub fn whole_length_at(reflection: &Contents, at: u64) -> Option<u64> {
     let len = length_at(reflection, at);
     (of_length(at, len) == reflection.word(at)).then_some(len)
+}
+
+/// Returns the last session that was begun, if the file says so.
+pub fn begun(reflection: &Contents) -> Option<u64> {
+    whole_length_at(reflection, BEGUN_WORD)
 }
 
 /// Gives the length word and the high-water word their checksums if they have none.

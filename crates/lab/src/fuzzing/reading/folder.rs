@@ -6,7 +6,7 @@ use super::{How, NO_SESSION, P};
 use crate::fuzzing::ground::{Around, Stat};
 use crate::fuzzing::image::{Contents, Image};
 use crate::fuzzing::points::Points;
-use crate::fuzzing::sums::{SUPERBLOCK_LEN, small, word};
+use crate::fuzzing::sums::{self, SUPERBLOCK_LEN, small, word};
 use atomic_mmap::testing::layout;
 use atomic_mmap::testing::superblock::{Identity, Moment};
 use atomic_mmap::{Durability, Medium, Mismatch, OnMismatch};
@@ -473,6 +473,9 @@ impl Folder<'_> {
             OnMismatch::Discard => Judged::Plain,
             _ => Judged::Refused(why),
         };
+        if sums::begun(reflection).is_some_and(|begun| begun > found.session) {
+            return unless_discarded(Mismatch::Corrupt);
+        }
         // Empty, or unfinished.
         if found.is_plain(self.mark_for(found).is_some()) {
             return Judged::Plain;
