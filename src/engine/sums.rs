@@ -237,7 +237,12 @@ impl Engine {
     pub(in crate::engine) fn publish_sums(&self, sums: &NewSums<'_>) {
         for NewSum { page, region, place, sum } in &sums.0 {
             let (n, present) = (page.in_region(), (*place, *sum));
+            let was_empty = region.sums().sum(n) == 0 && *sum != 0;
             unless!(SumNotPublished, region.sums().set(n, present, !self.keeps_points));
+            // A durable point that is older than the operation may still go back to zeroes.
+            if was_empty && (!self.keeps_points || planted!(DurableZeroFilled)) {
+                unless!(EmptyPlacesLeft, self.fill_empty_places(*page, *sum));
+            }
         }
     }
 
@@ -302,11 +307,17 @@ impl Engine {
         pages.filter(|_| self.has_sums()).map(sum).collect()
     }
 
-    /// Says that the present sum of page `n` is that of the last durable point. The caller holds
-    /// the page's lock.
-    pub(in crate::engine) fn publish_durable_sum(&self, region: &RegionState, n: usize) {
-        if self.has_sums() && !planted!(DurableSumNotPublished) {
-            region.sums().set_durable(n);
+    /// Says that the present sum of a page is that of the last durable point. The caller holds the
+    /// page's lock.
+    pub(in crate::engine) fn publish_durable_sum(&self, page: PageIndex, region: &RegionState) {
+        if !self.has_sums() {
+            return;
+        }
+        let (sums, n) = (region.sums(), page.in_region());
+        let is_written = sums.has_moved(n) && sums.sum(n) != 0;
+        unless!(DurableSumNotPublished, sums.set_durable(n));
+        if is_written {
+            unless!(EmptyPlacesLeftByPoint, self.fill_empty_places(page, sums.sum(n)));
         }
     }
 

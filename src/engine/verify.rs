@@ -12,11 +12,12 @@ use crate::config::integrity::{Damage, Integrity};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lock::lock_page;
-use crate::mutant::planted;
+use crate::mutant::{planted, unless};
 use crate::page_sum;
 use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
+use crate::pair::sums::StoredSums;
 use crate::primitive::{Ordering, fence};
 use crate::units::{PAGE, PageIndex};
 use std::ops::Range;
@@ -80,6 +81,10 @@ impl Engine {
         let place = place.or_else(|| planted!(DamageTakenForWhole).then_some(0));
         let Some(place) = place else { return Err(self.damaged(lane, page)) };
         region.sums().set(n, (place, sum), true);
+        if sum != 0 && stored.iter().any(StoredSums::has_empty) && !self.reflection.is_private() {
+            // A session that has ended has left it.
+            unless!(EmptyPlacesLeftByEarlier, self.fill_empty_places(page, sum));
+        }
         lane.stats.bump(Counter::PagesVerified, 1);
         Ok(())
     }

@@ -138,6 +138,11 @@ impl StoredSums {
         self.0[0]
     }
 
+    /// Returns `true` if a place holds the sum of a page of zeroes.
+    pub fn has_empty(&self) -> bool {
+        self.0.contains(&0)
+    }
+
     /// Returns `true` if all places hold one sum.
     pub fn are_equal(&self) -> bool {
         self.0.iter().all(|place| *place == self.0[0])
@@ -175,6 +180,19 @@ impl Pair {
     #[inline]
     pub(crate) fn store_covered_sum(&self, page: PageIndex, place: u8, sum: u64) {
         self.reflection.store_word(place_at(page, place), page_sum::stored(page, sum));
+    }
+
+    /// Stores the sum of a page to those of its places that hold 0, the sum of a page of zeroes. No
+    /// crash goes back to zeroes from then on, once that is durable, and a lost block is not taken
+    /// for a page that was never written. The caller holds the page's lock. The sum is not 0, and
+    /// one of the places holds it.
+    #[cold]
+    pub(crate) fn fill_empty_places(&self, page: PageIndex, sum: u64) {
+        for place in 0..SUM_PLACES as u8 {
+            if self.reflection.load_word(place_at(page, place)) == 0 {
+                self.store_sum(page, place, sum);
+            }
+        }
     }
 
     /// Flushes the places of a page, without waiting.

@@ -283,7 +283,7 @@ impl Engine {
                 self.reflection.store_word_through(layout::durable_word(page.page), page.valid.0)
             );
             page.region.set_durable(page.page.in_region(), page.valid);
-            self.publish_durable_sum(page.region, page.page.in_region());
+            self.publish_durable_sum(page.page, page.region);
         }
         durable.len.store(cut.len, Ordering::Relaxed);
     }

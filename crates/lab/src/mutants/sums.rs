@@ -35,6 +35,11 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         RepairedFromOldest => test("sums", "repair::the_newest_snapshot_that_has"),
         RepairedUnderReader => test("sums", "repair::a_page_that_a_newer_snapshot"),
         RepairedWhole => test("sums", "repair::a_page_that_was_replaced"),
+        EmptyPlacesLeft | EmptyPlacesLeftByPoint => {
+            test("sums", "metadata::a_lost_block_of_a_page")
+        }
+        EmptyPlacesLeftByEarlier => test("sums", "metadata::a_block_that_is_lost"),
+        DurableZeroFilled => test("sums", "metadata::a_page_goes_back_to_zeroes"),
         BegunNotStored | LaterSessionIgnored => test("sums", "metadata::a_damaged_superblock"),
         StateWordNotChecked => test("sums", "metadata::a_damaged_length_is_noticed"),
         OldSumsLeft => test("sums", "scribbles::no_scribble_over_a_closed"),
