@@ -55,6 +55,7 @@ fn the_document_and_the_constants_agree() {
         ("begun_word", layout::BEGUN_WORD),
         ("floor_a", layout::FLOORS[0]),
         ("floor_b", layout::FLOORS[1]),
+        ("newest_record", layout::NEWEST_RECORD),
         ("floor_len", FLOOR_LEN as u64),
         ("lanes", layout::LANES),
         ("lane", layout::LANE as u64),

@@ -47,7 +47,8 @@ pub enum Mismatch {
     /// is missing.
     JournalGone,
     /// The file was in use when the process crashed or the machine was restarted. The journal with
-    /// its name belongs to another pair, or to another time of this pair.
+    /// its name belongs to another pair, or to another time of this pair. Or a record in it is
+    /// damaged.
     JournalSwapped,
     /// The reflection file belongs to the home file, but the home file's attribute is missing. A
     /// program has removed the attribute, or an earlier state of the home file was restored.
@@ -115,7 +116,7 @@ pub(super) fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -
         ),
         Mismatch::JournalSwapped => format!(
             "{home}: was in use, and {reflection}.journal is a journal of another pair or of another \
-             time; put the right one in its place, or {discard}"
+             time, or damaged; put the right one in its place, restore all files from a backup, or {discard}"
         ),
         Mismatch::MarkGone => format!(
             "{home}: its attribute is gone, and its reflection file {reflection} says that it had one; if a \

@@ -2,7 +2,8 @@
 //!
 //! A journal that was copied earlier in the session is complete and has the right header; it only
 //! ends too early. The floor lies in the reflection file and reveals this. Two places hold it and
-//! are written in turn: a torn write leaves the previous floor, which is lower.
+//! are written in turn: a torn write leaves the previous floor, which is lower. A third place has
+//! the bytes of a floor for the newest record, and is written without waiting.
 //!
 //! This module is pure. Nothing here panics, whatever the bytes.
 //!
@@ -42,9 +43,14 @@ impl Floor {
         (floor.encode(uuid) == *bytes).then_some(floor)
     }
 
-    /// Returns the floor of a session that both places give together. It is 0 if neither is about
-    /// the session, as in a pair of a version that wrote no floors.
-    pub fn of_session(uuid: &[u8; 16], session: u64, places: [[u8; FLOOR_LEN]; 2]) -> u64 {
+    /// Returns `true` if a place holds a floor of this pair, or was never written.
+    pub fn is_whole(uuid: &[u8; 16], bytes: &[u8; FLOOR_LEN]) -> bool {
+        *bytes == [0; FLOOR_LEN] || Floor::decode(uuid, bytes).is_some()
+    }
+
+    /// Returns the floor of a session that places give together. It is 0 if none of them is about
+    /// the session.
+    pub fn of_session(uuid: &[u8; 16], session: u64, places: &[[u8; FLOOR_LEN]]) -> u64 {
         let floors = places.iter().filter_map(|bytes| Floor::decode(uuid, bytes));
         let is_of = |floor: &Floor| floor.session == session || planted!(FloorOfAnySession);
         floors.filter(is_of).map(|floor| floor.number).max().unwrap_or(0)
@@ -80,7 +86,7 @@ mod tests {
     #[test]
     fn the_higher_floor_of_the_session_counts_and_none_says_nothing() {
         let of = |session, number| Floor { session, number }.encode(UUID);
-        let said = |a, b| Floor::of_session(UUID, 3, [a, b]);
+        let said = |a, b| Floor::of_session(UUID, 3, &[a, b]);
         assert_eq!(said(of(3, 7), of(3, 9)), 9);
         assert_eq!(said(of(3, 7), of(2, 99)), 7);
         assert_eq!(said(of(4, 7), [0; FLOOR_LEN]), 0);

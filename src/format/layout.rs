@@ -44,6 +44,9 @@ pub const SETTLED_WORD: u64 = LENGTH_WORD + 16;
 pub const BEGUN_WORD: u64 = LENGTH_WORD + 24;
 /// The two places of the journal's floor, in the page of the state words. Written alternately.
 pub const FLOORS: [u64; 2] = [LENGTH_WORD + 64, LENGTH_WORD + 128];
+/// The place that names the newest durable record, as a floor does. It is stored after each record,
+/// and nothing waits for it.
+pub const NEWEST_RECORD: u64 = LENGTH_WORD + 192;
 
 /// Offset of the first lane.
 pub const LANES: u64 = 64 << 10;

@@ -13,6 +13,13 @@ macro_rules! with_those_of_sums {
             "format/state_word.rs" {
                 StateWordNotChecked "state-word-not-checked": "a state word is believed whatever its check",
             }
+            "engine/durable/point.rs" {
+                NewestNotNoted "newest-not-noted": "the reflection file does not name the newest record",
+            }
+            "recovery/journal.rs" {
+                NewestNotCompared "newest-not-compared": "a damaged newest record is taken for a torn one",
+                GapInRecordsTaken "gap-in-records-taken": "a file goes back by the records behind a damaged one",
+            }
             "recovery/make.rs" {
                 BegunNotStored "begun-not-stored": "the begun word is not stored",
             }

@@ -42,10 +42,21 @@ struct Usable {
     newest: Option<(Header, usize)>,
 }
 
+/// The records of a journal that an opening needs, apart from those that it finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Needs {
+    /// The working state counts.
+    None,
+    /// The last durable point counts, and the page cache has all earlier ones.
+    Newest,
+    /// The last durable point counts, and the files may lack all that no sync has covered.
+    All,
+}
+
 /// The file in the journal's place.
 pub(super) enum Read {
     Nothing,
-    /// The journal of another pair, or of another time.
+    /// The journal of another pair, or of another time. Or a record in it is damaged.
     OfAnother,
     Found(Found),
 }
@@ -89,15 +100,19 @@ impl Opening<'_> {
     /// The journal of a new pair, and its header, are durable with the first durable point, which
     /// the floor follows. Without a floor there was no point, so a journal that is missing, or has
     /// no header, is one without a record.
+    ///
+    /// A record that the opening `needs` must not be missing.
     pub(super) fn read_journal(
         &self,
         (companions, reflection): (&Companions, &File),
         home: &FileStat,
-        superblock: &Superblock,
-        base: DurableBase,
+        (superblock, base): (&Superblock, DurableBase),
+        needs: Needs,
     ) -> Result<Read> {
         let name = companions.journal();
-        let floor = self.floor(companions.reflection.path(), reflection, superblock)?;
+        let places = self.floors(companions.reflection.path(), reflection)?;
+        let (uuid, session) = (&superblock.uuid, superblock.records_of());
+        let floor = Floor::of_session(uuid, session, &places[..2]);
         let has_no_record =
             superblock.may_lack_header() && (floor == 0 || planted!(HeaderNeverNeeded));
         let seed = JournalSeed::new(&superblock.uuid, superblock.records_of());
@@ -127,6 +142,20 @@ impl Opening<'_> {
             // The journal was copied before the record of that number was written.
             return Ok(Read::OfAnother);
         }
+        let noted = Floor::of_session(uuid, session, &places[2..]);
+        if needs != Needs::None && newest < noted && !planted!(NewestNotCompared) {
+            return Ok(Read::OfAnother);
+        }
+        // What comes up to the floor was synced. A torn floor may be newer than the other one.
+        let are_floors_whole = places[..2].iter().all(|place| Floor::is_whole(uuid, place));
+        let begins_late = |first: &Record| !first.is_base && first.number > floor + 1;
+        if needs == Needs::All
+            && are_floors_whole
+            && run.first().is_some_and(|(_, first)| begins_late(first))
+            && !planted!(GapInRecordsTaken)
+        {
+            return Ok(Read::OfAnother);
+        }
         Ok(found(run, Some(file)))
     }
 
@@ -138,13 +167,20 @@ impl Opening<'_> {
         reflection: &File,
         superblock: &Superblock,
     ) -> Result<u64> {
-        let mut places = [[0; FLOOR_LEN]; 2];
-        for (place, at) in places.iter_mut().zip(layout::FLOORS) {
+        let places = self.floors(path, reflection)?;
+        Ok(Floor::of_session(&superblock.uuid, superblock.records_of(), &places[..2]))
+    }
+
+    /// Reads both floors, and the place that names the newest record.
+    fn floors(&self, path: &Path, reflection: &File) -> Result<[[u8; FLOOR_LEN]; 3]> {
+        let [a, b] = layout::FLOORS;
+        let mut places = [[0; FLOOR_LEN]; 3];
+        for (place, at) in places.iter_mut().zip([a, b, layout::NEWEST_RECORD]) {
             self.platform
                 .read_at(reflection, FileId::Reflection, place, at)
                 .map_err(|e| Error::io_at("read the floor of the journal", path, at, e))?;
         }
-        Ok(Floor::of_session(&superblock.uuid, superblock.records_of(), places))
+        Ok(places)
     }
 
     /// Opens the journal for a new session, and makes one if none fits. If the last session had

@@ -1,6 +1,7 @@
 //! Finds out what exists of a pair, and in which state. Writes nothing.
 
 use super::candidates::{Claim, is_denied, is_unfinished, was_copied};
+use super::journal::Needs;
 use super::medium::map_sync;
 use super::pair::{Found, Home, Mark, Use};
 use super::trust::Named;
@@ -352,7 +353,12 @@ impl Opening<'_> {
                 (*state, superblock.durable.base())
         {
             let companions = (&look.companions, &file);
-            match self.read_journal(companions, home, &superblock, base)? {
+            let needs = match *state {
+                Use::Died => Needs::None,
+                _ if how.0 => Needs::Newest,
+                _ => Needs::All,
+            };
+            match self.read_journal(companions, home, (&superblock, base), needs)? {
                 journal::Read::Nothing => *state = Use::JournalGone,
                 journal::Read::OfAnother => *state = Use::JournalSwapped,
                 journal::Read::Found(journal) => {

@@ -135,6 +135,9 @@ fn step(event: Event) -> Option<String> {
         What::Store { file: FileId::Reflection, offset: layout::SETTLED_WORD, .. } => {
             "settled word".into()
         }
+        What::Store { file: FileId::Reflection, offset: layout::BEGUN_WORD, .. } => {
+            "begun word".into()
+        }
         What::Store { file: FileId::Reflection, offset, value: 0, .. }
             if lanes.contains(&offset) =>
         {
@@ -156,7 +159,7 @@ fn superblock(offset: u64) -> String {
     format!("superblock {}", copy.expect("a copy"))
 }
 
-const MAKING: [&str; 11] = [
+const MAKING: [&str; 12] = [
     "length of Reflection",
     "write head",
     "!sync Reflection",
@@ -173,6 +176,8 @@ const MAKING: [&str; 11] = [
     // superblock durable.
     "-superblock 0",
     "+drain",
+    // Nothing waits for the word that says that the superblock was durable.
+    "begun word",
 ];
 
 #[test]
@@ -208,6 +213,7 @@ fn a_pair_that_gets_a_journal_later_says_so_when_the_journal_is_durable() {
             "sync Reflection",
             "superblock 0",
             "sync data of Reflection",
+            "begun word",
         ];
         traced.assert_steps(&table, "a first journal");
         drop(file);
@@ -264,6 +270,7 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
                 "-superblock 0",
                 "=sync data of Reflection",
                 "+drain",
+                "begun word",
             ];
             traced.assert_steps(&table, "opening again");
             file.close(CloseMode::Fast).expect("close");
@@ -574,6 +581,7 @@ fn opening_cleans_up_after_a_shrink_and_then_lowers_the_mark() {
             "superblock 1",
             "=sync data of Reflection",
             "+drain",
+            "begun word",
             "length of Home",
             "length of Reflection",
             // The durable words of the two pages.

@@ -44,6 +44,19 @@ impl Engine {
         written.map_err(|e| Error::io_at(WRITE_A_POINT, self.reflection.path(), at, e))
     }
 
+    /// Records in the reflection file that the record with this number is durable. Nothing waits for
+    /// that. So a newest record that is damaged is not taken for a torn one after a process crash,
+    /// and after a power loss once the kernel has written these bytes back.
+    pub(super) fn note_newest(&self, number: u64) {
+        let floor = self.floor_of(number);
+        self.reflection.copy_in(layout::NEWEST_RECORD, &floor, Copying::Cached);
+    }
+
+    fn floor_of(&self, number: u64) -> [u8; FLOOR_LEN] {
+        let superblock = self.superblock.lock();
+        Floor { session: superblock.session, number }.encode(&superblock.uuid)
+    }
+
     /// Returns the next floor, which names the durable record `number`, and its offset. Returns
     /// `None` if the last floor already names that record. The caller makes this floor durable
     /// before the one after it, which goes to the other place.
@@ -55,10 +68,7 @@ impl Engine {
         if number <= raised.number {
             return None;
         }
-        let floor = {
-            let superblock = self.superblock.lock();
-            Floor { session: superblock.session, number }.encode(&superblock.uuid)
-        };
+        let floor = self.floor_of(number);
         let at = layout::FLOORS[raised.place];
         raised.number = number;
         if !planted!(FloorInOnePlace) {

@@ -249,6 +249,7 @@ impl Engine {
         if number == 1 {
             unless!(FirstFloorMissing, self.begin_floor(durable, number)?);
         }
+        unless!(NewestNotNoted, self.note_newest(number));
         if record.is_base {
             // This record is the newest now, so the one before it is no longer needed.
             journal.forget_before(number);

@@ -10,7 +10,7 @@ use crate::durable::restarted;
 use atomic_mmap::testing::superblock::{Copy, Superblock};
 use atomic_mmap::testing::{PageIndex, layout};
 use atomic_mmap::{
-    AtomicMappedFile, CloseMode, Durability, Error, Integrity, Mismatch, OnMismatch,
+    AtomicMappedFile, CloseMode, Durability, Error, Integrity, Mismatch, OnMismatch, Options,
 };
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -80,14 +80,12 @@ fn a_damaged_length_is_no_harm_where_a_record_has_it() {
     assert_eq!((file.len(), file.verify(0..LEN).expect("verify").damaged), (LEN, vec![]));
 }
 
-/// The newest record of a journal is damaged, and the point before it comes back in part.
-#[test]
-#[ignore = "not noticed yet"]
-fn a_damaged_newest_record_is_noticed() {
-    let Some(ground) = page_cache() else { return };
+/// A file whose durable points count after every end, with four of them. Page 9 is in the last one
+/// alone, and page 7 in all others.
+fn with_points(ground: &Ground) -> (Scratch, PathBuf, Options) {
     let scratch = ground.scratch();
     let path = scratch.file("state.dat");
-    let options = options(&ground).durability(Durability::AtomicSync);
+    let options = options(ground).durability(Durability::AtomicSync);
     let file = options.clone().open(&path).expect("open");
     for n in 1..4 {
         file.write_at(&[n; 100], 5 * PAGE).expect("write");
@@ -98,22 +96,80 @@ fn a_damaged_newest_record_is_noticed() {
     file.write_at(&[4; 100], 9 * PAGE).expect("write");
     file.sync().expect("sync");
     file.close(CloseMode::Unsynced).expect("close");
-    let journal = reflection(&path).with_added_extension("journal");
+    (scratch, path, options)
+}
+
+fn damage_record(path: &Path, number: u64) {
+    let journal = reflection(path).with_added_extension("journal");
     let bytes = std::fs::read(&journal).expect("read");
-    let last = (0..bytes.len())
-        .step_by(4096)
-        .filter(|at| bytes[*at..].starts_with(b"AtomJrnl"))
-        .max_by_key(|at| u64::from_le_bytes(bytes[at + 16..at + 24].try_into().expect("8")))
-        .expect("a record");
-    overwrite(&journal, last as u64 + 40, &[9; 8]);
-    if let Ok(file) = options.open(&path) {
-        let at = |page: u64| {
-            let mut to = [0];
-            file.read_at(&mut to, page * PAGE).map(|()| to[0])
-        };
-        let found = [5, 7, 9].map(at);
-        assert!(found.iter().any(|one| one.is_err()), "{found:?}");
+    let is_record = |at: &usize| {
+        let number_of = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8"));
+        bytes[*at..].starts_with(b"AtomJrnl") && number_of(at + 16) == number
+    };
+    let record = (0..bytes.len()).step_by(4096).find(is_record).expect("a record");
+    overwrite(&journal, record as u64 + 40, &[9; 8]);
+}
+
+#[track_caller]
+fn assert_journal_refused(result: Result<AtomicMappedFile, Error>) {
+    let error = result.expect_err("damaged");
+    let is_told = matches!(error, Error::Mismatch { why: Mismatch::JournalSwapped, .. });
+    assert!(is_told && error.to_string().contains("or damaged"), "{error}");
+}
+
+#[track_caller]
+fn assert_points(file: &AtomicMappedFile) {
+    let at = |page: u64| {
+        let mut to = [0];
+        file.read_at(&mut to, page * PAGE).map(|()| to[0])
+    };
+    assert_eq!([5, 7, 9].map(|page| at(page).expect("read")), [4, 3, 4]);
+}
+
+/// The newest record of a journal is damaged. An opening once took it for a torn one, and the point
+/// before it came back in part.
+#[test]
+fn a_damaged_newest_record_is_noticed() {
+    let Some(ground) = page_cache() else { return };
+    let (_scratch, path, options) = with_points(&ground);
+    let image = restarted(&ground, &path);
+    for home in [&path, &image.home] {
+        damage_record(home, 4);
+        assert_journal_refused(options.clone().open(home));
     }
+    // Nothing was changed, and the caller may take the home file as it is.
+    assert_journal_refused(options.clone().open(&path));
+    let discards = options.clone().on_mismatch(OnMismatch::Discard);
+    assert_eq!(discards.open(&path).expect("discard").len(), LEN);
+}
+
+/// After a restart of the machine, the records behind a damaged one are no whole point.
+#[test]
+fn a_damaged_older_record_is_noticed_where_it_is_needed() {
+    let Some(ground) = page_cache() else { return };
+    let (_scratch, path, options) = with_points(&ground);
+    let image = restarted(&ground, &path);
+    damage_record(&image.home, 3);
+    assert_journal_refused(options.clone().open(&image.home));
+    // The page cache has what that record holds.
+    damage_record(&path, 3);
+    assert_points(&options.open(&path).expect("open"));
+}
+
+/// After a process crash the working state counts, and no record is replayed.
+#[test]
+fn a_damaged_record_is_no_harm_where_none_is_needed() {
+    let Some(ground) = page_cache() else { return };
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let file = options(&ground).open(&path).expect("open");
+    for (n, page) in [(3, 7), (4, 5), (4, 9)] {
+        file.write_at(&[n; 100], page * PAGE).expect("write");
+        file.sync().expect("sync");
+    }
+    file.close(CloseMode::Unsynced).expect("close");
+    damage_record(&path, 3);
+    assert_points(&options(&ground).open(&path).expect("open"));
 }
 
 /// Zeroes the home slots of a page, and returns the first byte of it that the next opening reads.

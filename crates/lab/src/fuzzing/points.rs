@@ -126,14 +126,14 @@ pub fn is_whole_floor(uuid: &[u8; 16], bytes: &[u8]) -> bool {
 /// Returns the lowest possible number of the newest record of a session, according to the
 /// reflection file. Returns 0 if the reflection file does not say.
 pub fn floor(reflection: &Contents, uuid: &[u8; 16], session: u64) -> u64 {
-    let mut floor = 0;
-    for at in sums::FLOORS {
-        let bytes = reflection.bytes(at, sums::FLOOR_LEN);
-        if is_whole_floor(uuid, &bytes) && word(&bytes, 0) == session {
-            floor = floor.max(word(&bytes, 8));
-        }
-    }
-    floor
+    sums::FLOORS.map(|at| floor_at(reflection, at, uuid, session)).into_iter().max().unwrap_or(0)
+}
+
+/// Returns the number that a place names for a session, or 0.
+fn floor_at(reflection: &Contents, at: u64, uuid: &[u8; 16], session: u64) -> u64 {
+    let bytes = reflection.bytes(at, sums::FLOOR_LEN);
+    let counts = is_whole_floor(uuid, &bytes) && word(&bytes, 0) == session;
+    if counts { word(&bytes, 8) } else { 0 }
 }
 
 /// Returns `true` if the header says that the journal has all records of this session of the pair.
@@ -203,6 +203,24 @@ impl Points {
     /// copied before its last records became durable.
     pub fn end_before(&self, floor: u64) -> bool {
         self.run.last().map_or(0, |record| record.number) < floor
+    }
+
+    /// Returns `true` if the newest record is missing.
+    pub fn lack_newest(&self, reflection: &Contents, uuid: &[u8; 16], session: u64) -> bool {
+        self.end_before(floor_at(reflection, sums::NEWEST_RECORD, uuid, session))
+    }
+
+    /// Returns `true` if an older record is missing that the way back to the last durable point
+    /// needs.
+    pub fn lack_older(&self, reflection: &Contents, uuid: &[u8; 16], session: u64) -> bool {
+        // All up to the floor is in the files.
+        let needed = floor(reflection, uuid, session) + 1;
+        let are_told = sums::FLOORS.into_iter().all(|at| {
+            let bytes = reflection.bytes(at, sums::FLOOR_LEN);
+            bytes.iter().all(|byte| *byte == 0) || is_whole_floor(uuid, &bytes)
+        });
+        let begins_late = |first: &Record| !first.is_base && first.number > needed;
+        are_told && self.run.first().is_some_and(begins_late)
     }
 
     /// Returns the length of the file at the newest durable point.

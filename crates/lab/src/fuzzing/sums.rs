@@ -365,6 +365,8 @@ pub fn repair_lengths(reflection: &mut Contents) {
 pub const SETTLED_WORD: u64 = 8208;
 /// Offsets of the two places of the journal's floor in the reflection file.
 pub const FLOORS: [u64; 2] = [8192 + 64, 8192 + 128];
+/// Offset of the place that names the newest record.
+pub const NEWEST_RECORD: u64 = 8192 + 192;
 /// Bytes of a floor.
 pub const FLOOR_LEN: usize = 24;
 

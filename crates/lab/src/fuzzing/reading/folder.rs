@@ -1,6 +1,6 @@
 //! The second reading of a folder: the companions that belong to a home file.
 
-use super::journal::{Whose, journal_of, journal_owner, read_points};
+use super::journal::{Needs, Whose, journal_of, journal_owner, read_points};
 use super::superblock::{Copy, Superblock, copy, is_same_cache, moment, same_birth, same_file};
 use super::{How, NO_SESSION, P};
 use crate::fuzzing::ground::{Around, Stat};
@@ -511,7 +511,12 @@ impl Folder<'_> {
         }
         let mut complete = None;
         if found.has_points() || is_incomplete {
-            let points = match read_points(found, reflection, journal) {
+            let needs = match is_believed {
+                _ if !is_undone && !is_incomplete => Needs::None,
+                true => Needs::Newest,
+                false => Needs::All,
+            };
+            let points = match read_points(found, reflection, journal, needs) {
                 Ok(points) => points,
                 Err(why) => return unless_discarded(why),
             };

@@ -47,6 +47,17 @@ pub fn journal_of(name: &str) -> String {
     format!("{name}.journal")
 }
 
+/// The records that must be there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Needs {
+    /// None: the working state counts.
+    None,
+    /// The newest one: the last durable point counts, in the page cache that it was made in.
+    Newest,
+    /// All that no sync has covered.
+    All,
+}
+
 /// Reads the journal that a pair needs. The error says why it cannot be the right one.
 ///
 /// The journal of a new pair, and its header, become durable with the first durable point, before
@@ -55,6 +66,7 @@ pub(super) fn read_points(
     found: &Superblock,
     reflection: &Contents,
     journal: Option<&Contents>,
+    needs: Needs,
 ) -> Result<Points, Mismatch> {
     let session = found.session_of_records();
     let floor = points::floor(reflection, &found.uuid, session);
@@ -71,7 +83,10 @@ pub(super) fn read_points(
         return Err(Mismatch::JournalSwapped);
     }
     let points = Points::read(journal, &found.uuid, session, found.durable_len);
-    match points.end_before(floor) {
+    let of = (reflection, &found.uuid, session);
+    let lacks_newest = needs != Needs::None && points.lack_newest(of.0, of.1, of.2);
+    let lacks_older = needs == Needs::All && points.lack_older(of.0, of.1, of.2);
+    match points.end_before(floor) || lacks_newest || lacks_older {
         true => Err(Mismatch::JournalSwapped),
         false => Ok(points),
     }

@@ -18,7 +18,7 @@ use atomic_mmap::{Durability, Integrity, Medium, Mismatch, OnMismatch};
 pub use folder::names_of;
 use folder::{Chosen, Folder, Judged};
 pub use journal::journal_of;
-use journal::{Whose, journal_owner, read_points};
+use journal::{Needs, Whose, journal_owner, read_points};
 pub(super) use superblock::{Copy, copy};
 
 const P: u64 = PAGE as u64;
@@ -192,7 +192,8 @@ fn after(image: &Image, same_boot: bool) -> Option<Contents> {
         if image.is_closing() && image.journal.is_none() {
             return Some(image.home.clone());
         }
-        let points = read_points(&superblock, reflection, image.journal.as_ref()).ok()?;
+        let needs = if same_boot { Needs::Newest } else { Needs::All };
+        let points = read_points(&superblock, reflection, image.journal.as_ref(), needs).ok()?;
         let points = if is_incomplete { points.with_whole_home() } else { points };
         return Some(points.bytes(image));
     }
