@@ -20,6 +20,9 @@ macro_rules! with_those_of_sums {
                 NewestNotCompared "newest-not-compared": "a damaged newest record is taken for a torn one",
                 GapInRecordsTaken "gap-in-records-taken": "a file goes back by the records behind a damaged one",
             }
+            "recovery/keep.rs" {
+                KeptUncompared "kept-uncompared": "an opening keeps for snapshots without a look at sums",
+            }
             "recovery/make.rs" {
                 BegunNotStored "begun-not-stored": "the begun word is not stored",
             }

@@ -5,17 +5,24 @@
 //! and opening makes it a point. So opening keeps as a point does, by the durable words: slices
 //! with another working word, and what a shrink has cut off.
 //!
+//! In a file with page sums, the page that the durable word names is compared with its sums first.
+//! If it has none of them, the record gets a sum that the page does not have. So a snapshot does
+//! not read it, whether its word is damaged or its bytes are.
+//!
 //! Invariant: all of it is durable before the recovered state counts. May import `replay_journal`,
-//! `snapshots`, `engine` and below.
+//! `sums`, `snapshots`, `engine` and below.
 
 use super::replay_journal::{Pair, next_region_words, words_of};
 use crate::bitmap::{Side, Slices, Validity};
 use crate::error::{Error, Result};
+use crate::format::layout::{self, SUM_PLACES};
+use crate::format::le_word;
 use crate::format::snapshots::segment::{Record, SealSum};
 use crate::format::snapshots::table::Entry;
-use crate::format::{layout, le_word};
+use crate::mutant::planted;
+use crate::page_sum;
 use crate::pair::snapshots::Store;
-use crate::units::{LaneIndex, PAGE, PageIndex, SLICE, SUPERCHUNK};
+use crate::units::{LaneIndex, PAGE, PageIndex, SLICE, SUPERCHUNK, WORD};
 
 /// The lane that appends. No other thread has the pair.
 const LANE: LaneIndex = LaneIndex(0);
@@ -23,10 +30,17 @@ const LANE: LaneIndex = LaneIndex(0);
 impl Pair<'_> {
     /// Keeps what the live snapshots of the store lack, before the working state of `len` bytes
     /// becomes a durable point. The caller makes the store durable.
-    pub fn keep_for_snapshots(&self, store: &Store, len: u64) -> Result<()> {
+    ///
+    /// `sums_up_to` is the length of the file at its last durable point, if it has page sums.
+    pub fn keep_for_snapshots(
+        &self,
+        store: &Store,
+        len: u64,
+        sums_up_to: Option<u64>,
+    ) -> Result<()> {
         let live = store.live();
         let reach = live.iter().map(|entry| entry.len).max().unwrap_or(0);
-        let keeping = Keeping { pair: self, store, live };
+        let keeping = Keeping { pair: self, store, live, sums_up_to };
         for start in (0..len.min(reach)).step_by(SUPERCHUNK) {
             keeping.keep_changed(start, len.min(reach))?;
         }
@@ -42,6 +56,7 @@ struct Keeping<'a> {
     pair: &'a Pair<'a>,
     store: &'a Store,
     live: Vec<Entry>,
+    sums_up_to: Option<u64>,
 }
 
 impl Keeping<'_> {
@@ -109,7 +124,8 @@ impl Keeping<'_> {
         let Some(epoch) = reaching.map(|entry| entry.number).filter(|_| !slices.is_empty()) else {
             return Ok(());
         };
-        let owed = slices.without(self.store.kept_since(page, epoch));
+        let known = self.store.kept_since(page, epoch);
+        let owed = slices.without(known);
         let (mut mask, mut bytes) = (Slices::NONE, Vec::with_capacity(PAGE));
         for n in owed.runs().flatten() {
             let mut slice = [0; SLICE];
@@ -126,10 +142,28 @@ impl Keeping<'_> {
             }
         }
         if !mask.is_empty() {
-            // Nothing has verified the page: its sum is not known.
-            let record = Record { epoch, page, mask, sum: SealSum::Unknown };
+            let sum = self.seal_sum(page, durable, known)?;
+            let record = Record { epoch, page, mask, sum };
             self.store.appender(LANE, 1, mask.count())?.keep(record, &bytes);
         }
         Ok(())
+    }
+
+    /// Returns the sum of a page at the seal, of which slices of `known` were kept since. If none
+    /// were, nothing of the page has changed up to the last durable point.
+    fn seal_sum(&self, page: PageIndex, durable: Validity, known: Slices) -> Result<SealSum> {
+        let Some(len) = self.sums_up_to.filter(|_| !planted!(KeptUncompared)) else {
+            return Ok(SealSum::Unknown);
+        };
+        if !known.is_empty() {
+            return Ok(SealSum::Later);
+        }
+        let sum = page_sum::stored(page, self.pair.sum_of_page(page, durable, len)?);
+        let mut places = [0; SUM_PLACES * WORD];
+        self.pair.read(&mut places, layout::page_sums(page))?;
+        let places = places.as_chunks::<WORD>().0.iter().map(|place| u64::from_le_bytes(*place));
+        let is_one = places.clone().any(|place| place == sum);
+        // Of a damaged page, any of its sums is one that it does not have.
+        Ok(SealSum::Known(if is_one { sum } else { places.max().unwrap_or(0) }))
     }
 }

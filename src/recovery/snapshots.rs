@@ -170,7 +170,11 @@ impl Mapped<'_> {
         if let Some(open) = &self.store
             && !planted!(DeadSessionKeepsNothing)
         {
-            self.pair().keep_for_snapshots(&open.store, self.carried.verdict.lengths.len)?;
+            let Carried { superblock, verdict, .. } = &self.carried;
+            let len = verdict.lengths.len;
+            let at_point = verdict.journal.as_ref().map_or(len, |journal| journal.len());
+            let sums_up_to = superblock.has_sums.then_some(at_point);
+            self.pair().keep_for_snapshots(&open.store, len, sums_up_to)?;
             // Orders what is kept before everything by which the working state counts.
             unless!(DeadKeepsNotDurable, self.settle_store(&open.store)?);
         }

@@ -7,6 +7,7 @@
 //! May import `context`, `replay_journal`, `engine` and below.
 
 use super::context::Opening;
+use super::replay_journal::Pair;
 use super::{Mapped, Recovered, Verdict};
 use crate::bitmap::{Side, Slices, Validity};
 use crate::config::Medium;
@@ -134,28 +135,12 @@ impl Mapped<'_> {
                 break;
             }
             let valid = Validity::new(le_word(word), region >> n & 1 == 1);
-            let sum = self.sum_page(page, valid, len)?;
+            let sum = self.pair().sum_of_page(page, valid, len)?;
             if sum != 0 {
                 unless!(FirstSumsMissing, self.store_first_sum(page, sum)?);
             }
         }
         Ok(())
-    }
-
-    fn sum_page(&self, page: PageIndex, valid: Validity, len: u64) -> Result<u64> {
-        let mut bytes = [0; PAGE];
-        for (side, run) in valid.runs(Slices::ALL) {
-            let to = &mut bytes[run.start * SLICE..run.end * SLICE];
-            let offset = page.start() + (run.start * SLICE) as u64;
-            let (file, at) = match side {
-                Side::Home => (&self.home, offset),
-                Side::Reflection => (&self.reflection, layout::reflection(offset)),
-            };
-            file.read_file(to, at).map_err(|e| Error::io_at("read", file.path(), at, e))?;
-        }
-        let readable = (len - page.start()).min(PAGE as u64) as usize;
-        bytes[readable..].fill(0);
-        Ok(page_sum::of_page(&bytes))
     }
 
     fn store_first_sum(&self, page: PageIndex, sum: u64) -> Result<()> {
@@ -164,5 +149,24 @@ impl Mapped<'_> {
         file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))?;
         store_all_places(file, page, page_sum::stored(page, sum));
         Ok(())
+    }
+}
+
+impl Pair<'_> {
+    /// Returns the sum of a page in the slots that `valid` names, of a file of `len` bytes.
+    pub(super) fn sum_of_page(&self, page: PageIndex, valid: Validity, len: u64) -> Result<u64> {
+        let mut bytes = [0; PAGE];
+        for (side, run) in valid.runs(Slices::ALL) {
+            let to = &mut bytes[run.start * SLICE..run.end * SLICE];
+            let offset = page.start() + (run.start * SLICE) as u64;
+            let (file, at) = match side {
+                Side::Home => (self.home, offset),
+                Side::Reflection => (self.reflection, layout::reflection(offset)),
+            };
+            file.read_file(to, at).map_err(|e| Error::io_at("read", file.path(), at, e))?;
+        }
+        let readable = len.saturating_sub(page.start()).min(PAGE as u64) as usize;
+        bytes[readable..].fill(0);
+        Ok(page_sum::of_page(&bytes))
     }
 }

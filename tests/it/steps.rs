@@ -146,6 +146,7 @@ fn step(event: Event) -> Option<String> {
         What::Store { .. } => "word".into(),
         What::Copy { file: FileId::Home, .. } => "home slots".into(),
         What::Copy { offset, .. } if layout::FLOORS.contains(&offset) => "floor".into(),
+        What::Copy { offset: layout::NEWEST_RECORD, .. } => "newest".into(),
         What::Copy { offset, .. } if layout::SUPERBLOCKS.contains(&offset) => superblock(offset),
         What::Copy { .. } => "bytes of the reflection file".into(),
         What::Punch { .. } => "punch".into(),
@@ -246,6 +247,7 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
                 "=journal header",
                 "=record",
                 "=floor, durably",
+                "=newest",
                 "=word",
                 "=word",
                 "!sync Home",
@@ -376,6 +378,7 @@ fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zer
             "=journal header",
             "=record",
             "=floor, durably",
+            "=newest",
             "=word",
             "drain",
             "length of Home",
@@ -439,6 +442,7 @@ fn a_new_length_with_bytes_is_in_its_record_first_and_in_its_word_before_the_rec
         commit(&file, LEN);
         let of_the_shrink = [
             "=record",
+            "=newest",
             "=word",
             "drain",
             "length of Home",
@@ -489,7 +493,14 @@ fn a_journal_that_was_found_longer_is_synced_before_its_first_record() {
         file.write_at(&[3], 0).expect("write");
         traced.steps();
         file.sync().expect("sync");
-        let table = ["sync data of Journal", "journal header", "record", "floor, durably", "word"];
+        let table = [
+            "sync data of Journal",
+            "journal header",
+            "record",
+            "floor, durably",
+            "newest",
+            "word",
+        ];
         traced.assert_steps(&table, "the first point");
     }
 }
@@ -533,17 +544,31 @@ fn the_floor_of_the_journal_follows_its_record_and_comes_before_what_relies_on_i
         write_and_sync(1);
         // All of a new journal is durable before the floor, which says that it must be there.
         traced.assert_steps(
-            &["sync data of Journal", "journal header", "record", "floor, durably", "word"],
+            &[
+                "sync data of Journal",
+                "journal header",
+                "record",
+                "floor, durably",
+                "newest",
+                "word",
+            ],
             "the first point of a new pair",
         );
         write_and_sync(2);
-        traced.assert_steps(&["record", "word"], "the second one");
+        traced.assert_steps(&["record", "newest", "word"], "the second one");
         for byte in 3..5 {
             // The point after a truncation and a growth syncs both files.
             file.set_len(file.len() - 2 * PAGE).expect("shrink");
             file.set_len(file.len() + PAGE).expect("grow");
             write_and_sync(byte);
-            let table = ["floor", "sync data of Home", "sync data of Reflection", "record", "word"];
+            let table = [
+                "floor",
+                "sync data of Home",
+                "sync data of Reflection",
+                "record",
+                "newest",
+                "word",
+            ];
             traced.assert_steps(&table, "a point that syncs both files");
         }
     }

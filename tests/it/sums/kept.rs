@@ -263,3 +263,65 @@ fn a_snapshot_without_a_sum_of_the_seal_is_read() {
     let found = file.open_snapshot("a").expect("open").read_vec().expect("no damage");
     crate::common::assert_same(&found, &before, "the snapshot");
 }
+
+/// Slices of page 5 that the crashed session had written over, and that a snapshot reads.
+const WRITTEN: usize = 3 * 64;
+
+/// A file with a snapshot, whose process crashed after a write that no durable point has.
+fn crashed_beside_a_snapshot(ground: &Ground) -> (Scratch, PathBuf) {
+    let (scratch, path, file) = written(ground);
+    file.snapshot("a").expect("seal");
+    file.write_at(&[1; WRITTEN], 5 * PAGE).expect("write");
+    file.close(CloseMode::Unsynced).expect("close");
+    (scratch, path)
+}
+
+fn on_read(ground: &Ground, path: &Path) -> AtomicMappedFile {
+    options(ground).integrity(Integrity::OnRead).open(path).expect("open")
+}
+
+/// An opening once kept for a snapshot what a damaged durable word named, without a look at sums.
+#[test]
+fn an_opening_that_keeps_for_a_snapshot_notices_a_damaged_durable_word() {
+    let Some(ground) = page_cache() else { return };
+    let companion =
+        |path: &Path| reflections_in(path.parent().expect("folder")).pop().expect("one");
+    let at = layout::durable_word(PageIndex(5));
+    for bit in [0, 1, 2, 40] {
+        let (_scratch, path) = crashed_beside_a_snapshot(&ground);
+        let mut word = [0; 8];
+        let reflection = companion(&path);
+        File::open(&reflection).expect("open").read_exact_at(&mut word, at).expect("read");
+        word[bit / 8] ^= 1 << (bit % 8);
+        let file = File::options().write(true).open(&reflection).expect("open");
+        file.write_all_at(&word, at).expect("write");
+        let file = on_read(&ground, &path);
+        let found = file.open_snapshot("a").expect("open").read_at(&mut [0; 20], 5 * PAGE);
+        assert_damaged(found, &format!("bit {bit}"));
+        let mut present = [0; WRITTEN];
+        file.read_at(&mut present, 5 * PAGE).expect("the present is whole");
+        assert_eq!(present, [1; WRITTEN]);
+    }
+}
+
+/// What an opening keeps of a whole page has the sum of the seal. So the page can be repaired.
+#[test]
+fn what_an_opening_keeps_for_a_snapshot_is_proven_by_its_sum() {
+    let Some(ground) = page_cache() else { return };
+    let (_scratch, path) = crashed_beside_a_snapshot(&ground);
+    let bytes = Rng(4).bytes(LEN as usize);
+    let whole = &bytes[5 * PAGE as usize..6 * PAGE as usize];
+    let file = on_read(&ground, &path);
+    let mut to = [0; PAGE as usize];
+    file.open_snapshot("a").expect("open").read_at(&mut to, 5 * PAGE).expect("read");
+    assert!(to == whole);
+    // The snapshot holds all of the page, and has its sum from the opening.
+    file.write_at(&[2; PAGE as usize], 5 * PAGE).expect("write");
+    file.sync().expect("sync");
+    file.deploy(0..LEN).expect("deploy");
+    flip_a_bit(&path, 5 * PAGE + 9);
+    let done = file.repair(0..LEN).expect("repair");
+    assert_eq!(done.repaired.len(), 1, "{done:?}");
+    file.read_at(&mut to, 5 * PAGE).expect("read");
+    assert!(to == whole);
+}

@@ -42,6 +42,7 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         DurableZeroFilled => test("sums", "metadata::a_page_goes_back_to_zeroes"),
         NewestNotNoted | NewestNotCompared => test("sums", "metadata::a_damaged_newest_record"),
         GapInRecordsTaken => test("sums", "metadata::a_damaged_older_record"),
+        KeptUncompared => test("sums", "kept::an_opening_that_keeps"),
         BegunNotStored | LaterSessionIgnored => test("sums", "metadata::a_damaged_superblock"),
         StateWordNotChecked => test("sums", "metadata::a_damaged_length_is_noticed"),
         OldSumsLeft => test("sums", "scribbles::no_scribble_over_a_closed"),
