@@ -159,10 +159,10 @@ impl Engine {
             // The places are allocated with the slice words.
             self.ensure_slice_word(page)?;
             let is_replaced = change.written == readable;
-            match self.verify_under_lock(lane, page, region) {
-                // A snapshot reads the old bytes from their slots.
-                Err(Error::Damaged { .. }) if is_replaced && !self.is_owed(page, region) => {}
-                verified => verified?,
+            let is_whole = self.is_whole_at_first_touch(lane, page, region)?;
+            // A snapshot may read the old bytes from their slots.
+            if !is_whole && (!is_replaced || self.is_owed(page, region)) {
+                return Err(self.damaged(lane, page));
             }
             let old = if is_replaced { 0 } else { region.sums().sum(n) ^ change.old };
             let (place, sum) = (region.sums().free_place(n), old ^ change.new);

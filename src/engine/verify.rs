@@ -68,25 +68,37 @@ impl Engine {
         page: PageIndex,
         region: &RegionState,
     ) -> Result<()> {
+        let is_whole = self.is_whole_at_first_touch(lane, page, region)?;
+        if is_whole { Ok(()) } else { Err(self.damaged(lane, page)) }
+    }
+
+    /// Returns `true` if the page was verified, or is from now on. Does not count or report damage.
+    /// The caller holds its lock.
+    pub(in crate::engine) fn is_whole_at_first_touch(
+        &self,
+        lane: &Lane,
+        page: PageIndex,
+        region: &RegionState,
+    ) -> Result<bool> {
         let n = page.in_region();
         if !self.has_sums() {
-            return Ok(());
+            return Ok(true);
         }
         if region.sums().is_verified(n) || planted!(NotVerifiedBeforeWrite) {
-            return Ok(());
+            return Ok(true);
         }
         let sum = self.sum_of_page(page, region, self.len())?;
         let stored = self.read_sums(page, 1)?;
         let place = stored.first().and_then(|stored| stored.place_of(page, sum));
         let place = place.or_else(|| planted!(DamageTakenForWhole).then_some(0));
-        let Some(place) = place else { return Err(self.damaged(lane, page)) };
+        let Some(place) = place else { return Ok(false) };
         region.sums().set(n, (place, sum), true);
         if sum != 0 && stored.iter().any(StoredSums::has_empty) && !self.reflection.is_private() {
             // A session that has ended has left it.
             unless!(EmptyPlacesLeftByEarlier, self.fill_empty_places(page, sum));
         }
         lane.stats.bump(Counter::PagesVerified, 1);
-        Ok(())
+        Ok(true)
     }
 
     /// Verifies a page that was verified before, beside its writers. Returns `false` if they
@@ -146,12 +158,23 @@ impl Engine {
         page: PageIndex,
         region: &RegionState,
     ) -> Result<()> {
+        let is_whole = self.is_whole(lane, page, region)?;
+        if is_whole { Ok(()) } else { Err(self.damaged(lane, page)) }
+    }
+
+    /// Returns `true` if the page has its sum. Does not count or report damage. The caller holds
+    /// its lock.
+    pub(in crate::engine) fn is_whole(
+        &self,
+        lane: &Lane,
+        page: PageIndex,
+        region: &RegionState,
+    ) -> Result<bool> {
         let n = page.in_region();
         if !region.sums().is_verified(n) {
-            return self.verify_under_lock(lane, page, region);
+            return self.is_whole_at_first_touch(lane, page, region);
         }
-        let is_whole = self.sum_of_page(page, region, self.len())? == region.sums().sum(n);
-        if is_whole { Ok(()) } else { Err(self.damaged(lane, page)) }
+        Ok(self.sum_of_page(page, region, self.len())? == region.sums().sum(n))
     }
 
     /// Returns the stored sum of the state of a page that its settled slots have, if it is known:

@@ -139,6 +139,10 @@ typedef struct ato_file ato_file;
 // An open transaction. One thread at a time may use it.
 typedef struct ato_tx ato_tx;
 
+// A function that hears of damage: `len` bytes from `offset` on of the file `path`. `path` ends with
+// a zero byte, and is valid during the call. `user` is `on_damage_user` of the options.
+typedef void (*ato_on_damage)(void *user, const char *path, uint64_t offset, uint64_t len);
+
 // How a file is opened. `ato_options_init` sets each field to its default.
 typedef struct ato_options {
     // Size of this structure in bytes, as the program knows it.
@@ -178,6 +182,12 @@ typedef struct ato_options {
     int integrity;
     // Zero.
     uint8_t reserved_2[4];
+    // Called for each damage that is noticed, by the thread that notices it. So it may be called
+    // by several threads at once, and by the library's own. It must not use the file, and returns
+    // in the usual way. NULL: none is called.
+    ato_on_damage on_damage;
+    // First argument of `on_damage`. It stays valid until the file is closed.
+    void *on_damage_user;
 } ato_options;
 
 // A part of a write: so many bytes, and their offset in the file.

@@ -5,10 +5,12 @@
 use crate::boundary::{Failure, Result};
 use crate::memory;
 use atomic_mmap::{
-    AtomicMappedFile, CloseMode, DeployPolicy, Durability, Integrity, Medium, OnMismatch, Options,
+    AtomicMappedFile, CloseMode, Damage, DeployPolicy, Durability, Integrity, Medium, OnMismatch,
+    Options,
 };
-use std::ffi::{c_char, c_int};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 /// The medium is found by the file system.
@@ -58,6 +60,11 @@ pub const ATO_INTEGRITY_ON_SCRUB: c_int = 2;
 /// A page is verified by each read of it as well.
 pub const ATO_INTEGRITY_ON_READ: c_int = 3;
 
+/// A function that hears of damage: `len` bytes from `offset` on of the file `path`. `path` ends with
+/// a zero byte, and is valid during the call. `user` is `on_damage_user` of the options.
+pub type ato_on_damage =
+    Option<unsafe extern "C" fn(user: *mut c_void, path: *const c_char, offset: u64, len: u64)>;
+
 /// How a file is opened. `ato_options_init` sets each field to its default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +106,12 @@ pub struct ato_options {
     pub integrity: c_int,
     /// Zero.
     pub reserved_2: [u8; 4],
+    /// Called for each damage that is noticed, by the thread that notices it. So it may be called
+    /// by several threads at once, and by the library's own. It must not use the file, and returns
+    /// in the usual way. NULL: none is called.
+    pub on_damage: ato_on_damage,
+    /// First argument of `on_damage`. It stays valid until the file is closed.
+    pub on_damage_user: *mut c_void,
 }
 
 const DEFAULT: ato_options = ato_options {
@@ -120,6 +133,8 @@ const DEFAULT: ato_options = ato_options {
     scrub_rate: 0,
     integrity: ATO_INTEGRITY_AS_IS,
     reserved_2: [0; 4],
+    on_damage: None,
+    on_damage_user: std::ptr::null_mut(),
 };
 
 /// The size of the structure in the first version of the interface.
@@ -214,11 +229,36 @@ unsafe fn convert(from: &ato_options) -> Result<Options> {
     if from.scrub_rate != 0 {
         options = options.scrub(from.scrub_rate);
     }
+    if let Some(call) = from.on_damage {
+        let listener = Listener { call, user: from.on_damage_user };
+        options = options.on_damage(move |damage| listener.tell(damage));
+    }
     if !from.reflection_dir.is_null() {
         // SAFETY: the text ends with a zero byte.
         options = options.reflection_dir(unsafe { memory::path(from.reflection_dir) }?);
     }
     Ok(options)
+}
+
+/// A program's function that hears of damage.
+struct Listener {
+    call: unsafe extern "C" fn(*mut c_void, *const c_char, u64, u64),
+    user: *mut c_void,
+}
+
+// SAFETY: the program lets any thread call the function with this pointer.
+unsafe impl Send for Listener {}
+// SAFETY: and several threads at once.
+unsafe impl Sync for Listener {}
+
+impl Listener {
+    fn tell(&self, damage: &Damage<'_>) {
+        let range = &damage.range;
+        // A path came from a text, so no zero byte is in it.
+        let path = CString::new(damage.path.as_os_str().as_bytes()).unwrap_or_default();
+        // SAFETY: the path is valid during the call, and the program has chosen the rest.
+        unsafe { (self.call)(self.user, path.as_ptr(), range.start, range.end - range.start) }
+    }
 }
 
 fn unknown<T>(what: &str, number: c_int) -> Result<T> {

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include <unistd.h>
 
 /* Programs are compiled with these sizes. */
-_Static_assert(sizeof(ato_options) == 96, "ato_options");
+_Static_assert(sizeof(ato_options) == 112, "ato_options");
 _Static_assert(offsetof(ato_options, scrub_rate) == 80, "the first version of ato_options");
 _Static_assert(sizeof(ato_part) == 24, "ato_part");
 _Static_assert(sizeof(ato_snapshot_info) == 112, "ato_snapshot_info");
@@ -232,6 +233,25 @@ static void spoil(const char *path, off_t at)
     CHECK(pwrite(fd, &byte, 1, at) == 1 && close(fd) == 0);
 }
 
+struct damages {
+    const char *path;
+    atomic_int count;
+    _Atomic uint64_t offset, len;
+};
+
+static void on_damage(void *user, const char *path, uint64_t offset, uint64_t len)
+{
+    struct damages *damages = user;
+
+    CHECK(strstr(path, damages->path) != NULL);
+    damages->offset = offset;
+    damages->len = len;
+    damages->count++;
+}
+
+/* Damage that `opened_with` lets a program hear of. */
+static struct damages heard;
+
 static ato_file *opened_with(const char *path, int integrity, uint64_t scrub_rate)
 {
     ato_options options;
@@ -242,6 +262,10 @@ static ato_file *opened_with(const char *path, int integrity, uint64_t scrub_rat
     options.len = 3 * 4096 + 100;
     options.integrity = integrity;
     options.scrub_rate = scrub_rate;
+    heard.path = path;
+    heard.count = 0;
+    options.on_damage = on_damage;
+    options.on_damage_user = &heard;
     CHECK(ato_open(path, &options, &file) == 0);
     return file;
 }
@@ -262,7 +286,9 @@ static void *scrub(void *path)
     do {
         usleep(1000);
         CHECK(ato_get_stats(file, &stats, sizeof stats) == 0);
-    } while (stats.scrub_passes == 0);
+        /* The read was told of, and then each pass of the library's own thread. */
+    } while (stats.scrub_passes == 0 || heard.count < 2);
+    CHECK(heard.offset == 0 && heard.len == 4096);
     CHECK(ato_write(file, 0, page, 4096) == 0);
     CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
     return NULL;
@@ -288,7 +314,9 @@ static void integrity(const char *path)
     CHECK(ato_deploy(file, 0, len, NULL) == 0);
     spoil(path, 4096 + 1000);
     spoil(path, 3 * 4096 + 50);
+    CHECK(heard.count == 0);
     CHECK(ato_verify(file, 0, len, &found, sizeof found) == 0 && found.damaged == 2);
+    CHECK(heard.count == 2 && heard.offset == 3 * 4096 && heard.len == 100);
     CHECK(found.first_offset == 4096 && found.first_len == 4096);
     CHECK(ato_verify(file, 8192, len - 8192, &found, sizeof found) == 0 && found.damaged == 1);
     CHECK(found.first_offset == 3 * 4096 && found.first_len == 100);
@@ -303,6 +331,7 @@ static void integrity(const char *path)
     file = opened_with(path, ATO_INTEGRITY_AS_IS, 0);
     CHECK(ato_read(file, 4096, buffer, 5) == ATO_EDAMAGED);
     SAYS("the 4096 bytes at offset 4096 are damaged");
+    CHECK(heard.count == 1 && heard.offset == 4096 && heard.len == 4096);
     SAYS(path);
     CHECK(ato_write(file, 4096 + 9, "x", 1) == ATO_EDAMAGED);
     CHECK(ato_read(file, 8192, buffer, 6) == 0 && strcmp(buffer, "whole") == 0);

@@ -117,10 +117,9 @@ impl Engine {
         if page.start() >= self.len() {
             return Ok(End::NotDamaged);
         }
-        match self.check_under_lock(lane, page, region) {
-            Err(Error::Damaged { .. }) => {}
-            Ok(()) if planted!(RepairedWhole) => {}
-            other => return other.map(|()| End::NotDamaged),
+        // `verify` has counted and reported the damage.
+        if self.is_whole(lane, page, region)? && !planted!(RepairedWhole) {
+            return Ok(End::NotDamaged);
         }
         let Some(store) = self.snapshots.get() else { return Ok(End::Left(None)) };
         let mut reaching = store.live();

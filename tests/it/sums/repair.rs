@@ -137,8 +137,11 @@ fn a_page_of_which_all_is_kept_comes_back() {
         write(&file, 9 * PAGE, &[8; 100]);
         let later = read_all(&file);
         let file = case.damage(file, AT + 1000);
+        let before = file.stats().damaged_pages;
         let done = file.repair(0..LEN).expect("repair");
         assert_repaired(&done, "a", &case.name());
+        // A repair once counted one page up to three times.
+        assert_eq!(file.stats().damaged_pages - before, 1, "{}", case.name());
         assert_eq!((done.pages, done.repaired[0].number), (71, 1));
         assert_same(&read_all(&file), &with_page(&later, &a), "only that page goes back");
         assert_reads(&file, "a", &a);
@@ -158,7 +161,9 @@ fn a_page_that_a_snapshot_shares_with_the_present_comes_back() {
         write(&file, AT + 5 * SLICE + 10, &[8; 200]);
         let later = read_all(&file);
         let file = case.damage(file, AT + 3 * SLICE + 9);
+        let before = file.stats().damaged_pages;
         assert_repaired(&file.repair(AT..AT + 1).expect("repair"), "a", &case.name());
+        assert_eq!(file.stats().damaged_pages - before, 1, "{}", case.name());
         assert_same(&read_all(&file), &with_page(&later, &a), "only that page goes back");
         assert_reads(&file, "a", &a);
         write(&file, AT, &[9; PAGE as usize]);
