@@ -7,7 +7,7 @@ BAD, TORN = 1 << 20, 1 << 10
 ZERO = (0, 0)
 PAGES = (0, 1)
 MUT = ['none']
-STATS = {'images': 0, 'spoiled': 0, 'earlier': 0, 'operations': 0}
+STATS = {'images': 0, 'spoiled': 0, 'other': 0, 'operations': 0}
 
 
 def is_(name):
@@ -84,10 +84,11 @@ def recover(m):
 # ---- a session -----------------------------------------------------------------------------------
 
 class Sim:
-    def __init__(s, medium, image, past, settled, spoiled=False):
-        """`past` has the contents that each page ever had, `settled` the pages with one sum."""
+    def __init__(s, medium, image, passing, spoiled=False):
+        """`passing` has the contents that damage may bring back: those that a crash may go back to."""
         s.medium, s.c, s.flushed = medium, {k: [v] for k, v in image.items()}, {}
-        s.past, s.settled = {p: set(past[p]) for p in PAGES}, set(settled)
+        s.passing, s.stale = {p: set(passing[p]) for p in PAGES}, {p: set() for p in PAGES}
+        s.durable = {p: content(image, p) for p in PAGES}
         s.spoiled, s.sums, s.noted, s.must_flush, s.rest_is_zero = spoiled, {}, set(), False, False
         s.may, s.crashes, s.has_sums, s.is_rolling = [read(image)], {}, image['F'] == 1, False
         s.fresh = max([v % BAD for k, v in image.items() if k[0] in 'HR'] + [9])
@@ -101,7 +102,7 @@ class Sim:
         t = Sim.__new__(Sim)
         t.__dict__.update(s.__dict__)
         t.c = {k: list(v) for k, v in s.c.items()}
-        t.past, t.settled = {p: set(v) for p, v in s.past.items()}, set(s.settled)
+        t.passing, t.stale, t.durable = s.all_passing(False), {p: set(v) for p, v in s.stale.items()}, dict(s.durable)
         t.sums, t.noted = {p: list(v) for p, v in s.sums.items()}, set(s.noted)
         t.flushed, t.may, t.crashes = dict(s.flushed), list(s.may), {}
         return t
@@ -125,7 +126,16 @@ class Sim:
         if s.medium == 'dax':
             for k, n in s.flushed.items():
                 s.c[k] = s.c[k][n:]
+            s.stale = {p: set() for p in PAGES}
         s.flushed = {}
+
+    def all_passing(s, with_stale):
+        """A loss of power also leaves sums that were replaced since the last drain or sync."""
+        return {p: v | s.stale[p] if with_stale else set(v) for p, v in s.passing.items()}
+
+    def passes_only(s, p, *contents):
+        s.stale[p] |= s.passing[p]
+        s.passing[p] = set(contents)
 
     def sync(s, files='HR'):
         """Home and reflection file, one after the other. The power may go in between."""
@@ -135,6 +145,8 @@ class Sim:
                     if k != 'J' and (k[0] == 'H') == (f == 'H'):
                         s.c[k] = s.c[k][-1:]
                 s.check()
+            if 'R' in files:
+                s.stale = {p: set() for p in PAGES}
 
     def durably(s, k, v):
         """A write that waits."""
@@ -165,9 +177,12 @@ class Sim:
         if m['I'] is None and read(m) not in s.may:
             raise Violation(f'state {read(m)}, may be {s.may}')
         s.check_sums(m)
-        key = tuple(m.items())
-        if key not in s.crashes:
-            s.crashes[key] = (m, frozenset(s.settled))
+        s.add_crash(m, s.all_passing(s.medium == 'dax'))
+
+    def add_crash(s, m, passing):
+        _, known = s.crashes.setdefault(tuple(m.items()), (m, {p: set() for p in PAGES}))
+        for p in PAGES:
+            known[p] |= passing[p]
 
     def check_sums(s, m):
         for p in pages_of(m['L']):
@@ -188,9 +203,8 @@ class Sim:
                     if page == p:
                         stored[f'D{p}'] = word
                         stored |= dict(slices)
-                        places = 1 if is_('replay_one_place') else 3
                         if total is not None and not is_('replay_without_sums'):
-                            stored |= {f'S{p}{k}': total for k in range(places)}
+                            stored |= {f'S{p}{k}': total for k in range(3)}
             of_page = [f'D{p}', *(f'{f}{i}' for f in 'HR' for i in (2 * p, 2 * p + 1)),
                        *(f'S{p}{k}' for k in range(3))]
             cells = {k: [stored[k]] if k in stored else list(dict.fromkeys(s.c[k])) for k in of_page}
@@ -212,7 +226,7 @@ class Sim:
             for part in parts:
                 m |= part
             clean(m)
-            s.crashes.setdefault(tuple(m.items()), (m, frozenset(s.settled)))
+            s.add_crash(m, s.all_passing(True))
 
     # ---- sums ----
 
@@ -227,6 +241,16 @@ class Sim:
         if not places:
             raise Damaged(p)
         s.sums[p] = [found, places[0], places[0]]
+        s.durable[p] = found
+        if not is_('stale_left_by_crash'):
+            s.replace_stale(p)
+        s.passes_only(p, found)
+
+    def replace_stale(s, p):
+        """Stores the sum to each place that neither the present nor the last durable point needs."""
+        total, present, durable = s.sums[p]
+        for k in {0, 1, 2} - {present, durable}:
+            s.put(f'S{p}{k}', total)
 
     def owed(s, p):
         kept = s.cur('K')
@@ -257,8 +281,10 @@ class Sim:
             total = tuple(after if is_replaced else (b ^ o ^ a for b, o, a in zip(before, old, after)))
             taken = {present} if is_('over_durable') else {present, durable}
             place = present if is_('over_present') else min({0, 1, 2} - taken)
-            s.settled.discard(p)
-            s.past[p].add(tuple(after))
+            s.passing[p] |= {old, tuple(after)}
+            if is_('stale_replaced_early'):
+                for k in {0, 1, 2} - {durable}:
+                    s.put(f'S{p}{k}', total)
             new.append((p, place, total))
         if not late:
             s.store_sums(new)
@@ -272,6 +298,9 @@ class Sim:
         for p, place, total in new:
             durable = place if s.medium == 'dax' or is_('durable_early') else s.sums[p][2]
             s.sums[p] = [total, s.sums[p][1] if is_('not_published') else place, durable]
+            if not is_('stale_left'):
+                s.replace_stale(p)
+            s.passes_only(p, s.content(p), *([s.durable[p]] if s.medium == 'cache' else []))
 
     # ---- operations ----
 
@@ -386,8 +415,6 @@ class Sim:
             state[0] = s.fresh
         state = tuple(state)
         if length > old:
-            for p in range((old + 1) // 2, (length + 1) // 2):
-                s.past[p].add(ZERO)
             s.put('X', length)
             s.drain()
             s.must_flush |= not s.rest_is_zero
@@ -429,6 +456,8 @@ class Sim:
                 zeroes |= {f'W{p}': ZERO, f'D{p}': ZERO}
                 sums |= {f'S{p}{k}': ZERO for k in range(3)} if not is_('past_not_zeroed') else {}
                 s.sums[p] = [ZERO, 0, 0]
+                s.passes_only(p, ZERO)
+                s.durable[p] = ZERO
         for k, v in zeroes.items():
             s.put(k, v)
         for k, v in sums.items() if not is_('past_after_mark') else ():
@@ -532,7 +561,13 @@ class Sim:
         for p in cut:
             s.put(f'D{p}', s.cur(f'W{p}'))
             if p in s.sums and not is_('durable_not_published'):
+                has_moved = s.sums[p][1] != s.sums[p][2]
                 s.sums[p][2] = s.sums[p][1]
+                if has_moved and not is_('stale_left_by_point'):
+                    s.replace_stale(p)
+                if has_moved:
+                    s.durable[p] = s.content(p)
+                    s.passes_only(p, s.durable[p])
         s.dlen = length
 
     def may_keep(s, p):
@@ -554,34 +589,13 @@ class Sim:
     # ---- the ends of a session ----
 
     def close(s):
-        if is_('settle_before_point'):
-            s.settle()
         if s.medium == 'cache':
             s.point(False)
-        if not is_('settle_before_point'):
-            s.settle()
-        verified = {p for p in s.sums if s.sums[p][0] is not None}
-        if is_('settle_undrained') and s.medium == 'dax':
-            for image in itertools.islice(s.images(), 64):
-                s.crashes['closed', *image.items()] = recover(image), s.settled | verified
         s.drain()
         s.sync()
         if s.medium == 'cache':
             # The superblock of the next session voids the journal.
             s.durably('J', ((True, s.cur('L'), (), s.may[-1]),))
-        s.settled |= verified
-
-    def images(s):
-        keys = [k for k, v in s.c.items() if len(v) > 1]
-        for some in itertools.product(*(dict.fromkeys(s.c[k]) for k in keys)):
-            yield {**s.now(), **dict(zip(keys, some))}
-
-    def settle(s):
-        if s.has_sums and not is_('old_sums_left'):
-            for p, (total, _, _) in s.sums.items():
-                if total is not None and 2 * p < s.cur('L'):
-                    for k in range(3):
-                        s.put(f'S{p}{k}', total)
 
     def begin_sums(s):
         """An opening of a file without sums."""
@@ -598,11 +612,10 @@ class Sim:
             if total != ZERO:
                 for k in range(3):
                     s.put(f'S{p}{k}', total)
-            s.past[p].add(total)
+            s.passing[p], s.stale[p], s.durable[p] = {total}, set(), total
         s.drain()
         s.sync('R')
         s.durably('F', 1)
-        s.settled = set(PAGES)
 
     def end_sums(s):
         """An opening that wants no sums."""

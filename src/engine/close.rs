@@ -82,7 +82,6 @@ impl Engine {
             // A point in the journal is enough, since the close syncs what it relies on.
             unless!(CloseNoPoint, self.durable_point_while_resizing(&self.lane(), durable, None)?);
         }
-        self.settle_sums(&self.lane())?;
         match mode {
             CloseMode::Spatial => self.close_spatial(),
             CloseMode::Fast => self.close_fast(),

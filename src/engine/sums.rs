@@ -9,19 +9,20 @@
 //! 3. It stores the new sum to a place that neither the present nor the last durable point counts
 //!    by. That is durable, by a drain of the commit, before the operation can be. A logged flip has
 //!    the sum in its record instead, and stores it after its commit, as it does with its word.
-//! 4. After the commit that place counts.
+//! 4. After the commit that place counts, and the sum goes to each other place that the last durable
+//!    point does not need.
 //!
 //! A crash leaves the state before the operation or the one after it, and the sum of either is in
-//! one of the page's places. An opening cannot tell which one counts. So until a page is verified,
-//! a place with the sum of an older state of the page passes as well.
+//! one of the page's places. An opening cannot tell which one counts, so until a page is verified
+//! both states pass, and that of the last durable point. No other state does.
 //!
 //! The model is `docs/model/page_sums.py`, the rules are in `docs/protocols/sums.md`. The idea of
 //! sums is RMMIO's (IV-D); linear sums that no deployment changes are this crate's own.
 //!
 //! May import `keep`, `verify`, `io`, `plan`, `pair`, and what lies below them.
 
+use crate::bitmap::Slices;
 use crate::bitmap::span::{self, PageSpan};
-use crate::bitmap::{Slices, bits};
 use crate::engine::Engine;
 use crate::engine::plan::Segment;
 use crate::error::{Error, Result};
@@ -31,7 +32,6 @@ use crate::page_sum;
 use crate::pair::log::lane::Lane;
 use crate::pair::log::records::PageSlices;
 use crate::pair::region::RegionState;
-use crate::pair::sums::store_all_places;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, SLICE};
 use smallvec::SmallVec;
 
@@ -188,8 +188,8 @@ impl Engine {
     /// Stores the new sum of a logged flip after its commit. Its record covers the sum.
     #[inline(always)]
     pub(in crate::engine) fn store_covered_sums(&self, sums: &NewSums<'_>) {
-        for NewSum { page, place, sum, .. } in &sums.0 {
-            unless!(CoveredSumNotStored, self.store_covered_sum(*page, *place, *sum));
+        for NewSum { page, sum, .. } in &sums.0 {
+            unless!(CoveredSumNotStored, self.store_covered_sum(*page, *sum));
         }
     }
 
@@ -231,18 +231,23 @@ impl Engine {
         }
     }
 
-    /// Says that the new sums count. The operation is committed, and the caller still holds its
-    /// locks.
+    /// Says that the new sums count. The operation is committed, durably where its medium keeps
+    /// stores, and the caller still holds its locks.
     #[inline(always)]
     pub(in crate::engine) fn publish_sums(&self, sums: &NewSums<'_>) {
+        self.publish_covered_sums(sums);
+        for NewSum { page, region, .. } in &sums.0 {
+            unless!(StaleSumsLeft, self.replace_stale_sums(*page, region.sums()));
+        }
+    }
+
+    /// Says that the new sums of a logged flip count, which are in all places.
+    #[inline(always)]
+    pub(in crate::engine) fn publish_covered_sums(&self, sums: &NewSums<'_>) {
         for NewSum { page, region, place, sum } in &sums.0 {
             let (n, present) = (page.in_region(), (*place, *sum));
-            let was_empty = region.sums().sum(n) == 0 && *sum != 0;
-            unless!(SumNotPublished, region.sums().set(n, present, !self.keeps_points));
-            // A durable point that is older than the operation may still go back to zeroes.
-            if was_empty && (!self.keeps_points || planted!(DurableZeroFilled)) {
-                unless!(EmptyPlacesLeft, self.fill_empty_places(*page, *sum));
-            }
+            let is_durable = !self.keeps_points || planted!(DurablePlaceTaken);
+            unless!(SumNotPublished, region.sums().set(n, present, is_durable));
         }
     }
 
@@ -314,10 +319,10 @@ impl Engine {
             return;
         }
         let (sums, n) = (region.sums(), page.in_region());
-        let is_written = sums.has_moved(n) && sums.sum(n) != 0;
+        let has_moved = sums.has_moved(n);
         unless!(DurableSumNotPublished, sums.set_durable(n));
-        if is_written {
-            unless!(EmptyPlacesLeftByPoint, self.fill_empty_places(page, sums.sum(n)));
+        if has_moved {
+            unless!(StaleSumsLeftByPoint, self.replace_stale_sums(page, sums));
         }
     }
 
@@ -327,28 +332,6 @@ impl Engine {
         if self.has_sums() {
             (first..PAGES_PER_REGION).for_each(|n| region.sums().set(n, (0, 0), true));
         }
-    }
-
-    /// Stores the sum of each verified page to all of its places, at the end of a session. So no
-    /// sum of an older state is left, for which the next opening could take a damaged page. No
-    /// operation is left.
-    pub(in crate::engine) fn settle_sums(&self, lane: &Lane) -> Result<()> {
-        if !self.has_sums() || planted!(OldSumsLeft) {
-            return Ok(());
-        }
-        for (index, region) in self.state.loaded_regions().filter(|(_, region)| region.has_sums()) {
-            let stored = self.read_sums(index.page(0), PAGES_PER_REGION)?;
-            for n in bits(region.sums().verified()) {
-                let page = index.page(n);
-                if page.start() < self.len() && !stored[n].are_equal() {
-                    let stored = page_sum::stored(page, region.sums().sum(n));
-                    store_all_places(&self.reflection, page, stored);
-                }
-            }
-        }
-        // Orders the sums before the end of the session.
-        self.drain(lane);
-        Ok(())
     }
 }
 

@@ -93,9 +93,9 @@ impl Engine {
         let place = place.or_else(|| planted!(DamageTakenForWhole).then_some(0));
         let Some(place) = place else { return Ok(false) };
         region.sums().set(n, (place, sum), true);
-        if sum != 0 && stored.iter().any(StoredSums::has_empty) && !self.reflection.is_private() {
-            // A session that has ended has left it.
-            unless!(EmptyPlacesLeftByEarlier, self.fill_empty_places(page, sum));
+        if !stored.iter().all(StoredSums::are_equal) && !self.reflection.is_private() {
+            // A crash has left older ones.
+            unless!(StaleSumsLeftByCrash, self.replace_stale_sums(page, region.sums()));
         }
         lane.stats.bump(Counter::PagesVerified, 1);
         Ok(true)

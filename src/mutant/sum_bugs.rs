@@ -48,16 +48,16 @@ macro_rules! with_those_of_sums {
                 CutKeptUnverified "cut-kept-unverified": "a shrink keeps slices of a page that is damaged",
             }
             "engine/verify.rs" {
-                EmptyPlacesLeftByEarlier "empty-places-left-by-earlier": "the first touch of a page leaves the sum of zeroes in a place",
+                StaleSumsLeftByCrash "stale-sums-left-by-crash": "the first touch of a page leaves the sums of older states",
                 DamageTakenForWhole "damage-taken-for-whole": "a page passes whatever its sum",
                 NotVerifiedBeforeWrite "not-verified-before-write": "a write into a damaged page reckons a new sum",
                 PresentSumKept "present-sum-kept": "a durable point keeps slices with the sum of the present",
                 ReadVerifiesOnce "read-verifies-once": "reads verify a page only once",
             }
             "engine/sums.rs" {
-                EmptyPlacesLeft "empty-places-left": "the first write of a page leaves the sum of zeroes in a place",
-                EmptyPlacesLeftByPoint "empty-places-left-by-point": "a durable point leaves the sum of zeroes in a place",
-                DurableZeroFilled "durable-zero-filled": "the first write of a page replaces the sum of zeroes that the last durable point has",
+                StaleSumsLeft "stale-sums-left": "a commit leaves sums of older states of its pages",
+                StaleSumsLeftByPoint "stale-sums-left-by-point": "a durable point leaves the sum of the one before it",
+                DurablePlaceTaken "durable-place-taken": "a commit replaces the sum of the last durable point",
                 CutNotNoted "cut-not-noted": "a page that a shrink cuts is not in the next durable point",
                 CutSumStays "cut-sum-stays": "a page that a shrink cuts keeps its sum",
                 SumNotStored "sum-not-stored": "a new sum is not stored",
@@ -66,7 +66,6 @@ macro_rules! with_those_of_sums {
                 OlderSumsInRecords "older-sums-in-records": "flip records with older sums of a page stay active",
                 SumNotPublished "sum-not-published": "a new sum does not count after the commit",
                 DurableSumNotPublished "durable-sum-not-published": "the sum of a durable point does not count",
-                OldSumsLeft "old-sums-left": "a close leaves sums of older states",
             }
             "engine/commit/redo.rs" {
                 RedoNoDrainAfterSums "redo-no-drain-after-sums": "no drain between the new sums and the redo record",

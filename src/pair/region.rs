@@ -509,11 +509,6 @@ impl RegionState {
         self.sums.get_or_init(|| Box::new(RegionSums::new()))
     }
 
-    /// Returns `true` if an operation has needed a sum of the region.
-    pub fn has_sums(&self) -> bool {
-        self.sums.get().is_some()
-    }
-
     /// Counts a read of page `n`. Returns the number of reads counted since the last write of the
     /// page, or of its region as a whole, at most 7.
     ///

@@ -103,6 +103,14 @@ impl RegionSums {
         self.pages[n].durable.load(Ordering::Relaxed)
     }
 
+    /// Returns the places of page `n` that neither the present nor the last durable point needs. The
+    /// caller holds the page's lock.
+    fn stale_places(&self, n: usize) -> impl Iterator<Item = u8> {
+        let page = &self.pages[n];
+        let needed = [page.present.load(Ordering::Relaxed), page.durable.load(Ordering::Relaxed)];
+        (0..SUM_PLACES as u8).filter(move |place| !needed.contains(place))
+    }
+
     /// Returns `true` if the sum of page `n` has moved since the last durable point.
     pub fn has_moved(&self, n: usize) -> bool {
         let page = &self.pages[n];
@@ -138,11 +146,6 @@ impl StoredSums {
         self.0[0]
     }
 
-    /// Returns `true` if a place holds the sum of a page of zeroes.
-    pub fn has_empty(&self) -> bool {
-        self.0.contains(&0)
-    }
-
     /// Returns `true` if all places hold one sum.
     pub fn are_equal(&self) -> bool {
         self.0.iter().all(|place| *place == self.0[0])
@@ -175,23 +178,22 @@ impl Pair {
         self.reflection.store_word_through(place_at(page, place), page_sum::stored(page, sum));
     }
 
-    /// Stores the sum of a page to one of its places, through the cache. A flip record covers it.
+    /// Stores the sum of a page to all of its places, through the cache. A flip record covers it.
     /// The caller holds the page's lock, and the places are allocated.
     #[inline]
-    pub(crate) fn store_covered_sum(&self, page: PageIndex, place: u8, sum: u64) {
-        self.reflection.store_word(place_at(page, place), page_sum::stored(page, sum));
+    pub(crate) fn store_covered_sum(&self, page: PageIndex, sum: u64) {
+        for place in 0..SUM_PLACES as u8 {
+            self.reflection.store_word(place_at(page, place), page_sum::stored(page, sum));
+        }
     }
 
-    /// Stores the sum of a page to those of its places that hold 0, the sum of a page of zeroes. No
-    /// crash goes back to zeroes from then on, once that is durable, and a lost block is not taken
-    /// for a page that was never written. The caller holds the page's lock. The sum is not 0, and
-    /// one of the places holds it.
-    #[cold]
-    pub(crate) fn fill_empty_places(&self, page: PageIndex, sum: u64) {
-        for place in 0..SUM_PLACES as u8 {
-            if self.reflection.load_word(place_at(page, place)) == 0 {
-                self.store_sum(page, place, sum);
-            }
+    /// Stores the present sum of a page to each place that no state needs any more: neither the
+    /// present nor the last durable point. So no older state of the page passes after a crash, and
+    /// no lost block. The caller holds the page's lock, and the places are allocated.
+    pub(crate) fn replace_stale_sums(&self, page: PageIndex, sums: &RegionSums) {
+        let n = page.in_region();
+        for place in sums.stale_places(n) {
+            self.store_sum(page, place, sums.sum(n));
         }
     }
 

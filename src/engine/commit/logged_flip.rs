@@ -171,7 +171,7 @@ impl Engine {
         unless!(CoveredWordNotStored, self.store_logged_word(target, change));
         self.store_covered_sums(sums);
         unless!(LoggedFlipNotPublished, publish(target.region, change));
-        self.publish_sums(sums);
+        self.publish_covered_sums(sums);
         drop(held);
         lane.stats.bump(Counter::LoggedFlips, 1);
     }

@@ -10,7 +10,8 @@ use crate::durable::restarted;
 use atomic_mmap::testing::superblock::{Copy, Superblock};
 use atomic_mmap::testing::{PageIndex, layout};
 use atomic_mmap::{
-    AtomicMappedFile, CloseMode, Durability, Error, Integrity, Mismatch, OnMismatch, Options,
+    AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Integrity, Mismatch, OnMismatch,
+    Options,
 };
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -180,8 +181,8 @@ fn lose_block(ground: &Ground, path: &Path, page: u64) -> Result<u8, Error> {
     file.read_at(&mut to, page * PAGE).map(|()| to[0])
 }
 
-/// The places of a page that was never written hold 0, which is the sum of a page of zeroes. The
-/// first write once left that in two of them, and a lost block passed after a crash.
+/// The places of a page that was never written hold 0, which is the sum of a page of zeroes. A write
+/// once left older sums in two of them, and a lost block passed after a crash.
 #[test]
 fn a_lost_block_of_a_page_that_was_written_once_is_noticed() {
     for ground in media() {
@@ -196,6 +197,28 @@ fn a_lost_block_of_a_page_that_was_written_once_is_noticed() {
         file.deploy(0..LEN).expect("deploy");
         file.close(CloseMode::Unsynced).expect("close");
         let found = lose_block(&ground, &path, 5);
+        assert!(matches!(found, Err(Error::Damaged { .. })), "{}: {found:?}", ground.medium);
+    }
+}
+
+/// What a page holds is spread over both files. Without one of them it may be an older state.
+#[test]
+fn a_lost_block_that_leaves_an_older_state_is_noticed() {
+    for ground in media() {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        // The slices that are written stay where they are: in the reflection file.
+        let file = options(&ground).deploy(DeployPolicy::Manual).open(&path).expect("open");
+        file.write_at(&[7; 64], 5 * PAGE).expect("write");
+        file.sync().expect("sync");
+        file.deploy(0..LEN).expect("deploy");
+        file.write_at(&[8; 256], 5 * PAGE + 64).expect("write");
+        file.sync().expect("sync");
+        file.close(CloseMode::Unsynced).expect("close");
+        let lost = layout::reflection(5 * PAGE);
+        overwrite(&reflection(&path), lost, &[0; PAGE as usize]);
+        let file = options(&ground).open(&path).expect("open");
+        let found = file.read_at(&mut [0; 128], 5 * PAGE);
         assert!(matches!(found, Err(Error::Damaged { .. })), "{}: {found:?}", ground.medium);
     }
 }

@@ -35,17 +35,14 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         RepairedFromOldest => test("sums", "repair::the_newest_snapshot_that_has"),
         RepairedUnderReader => test("sums", "repair::a_page_that_a_newer_snapshot"),
         RepairedWhole => test("sums", "repair::a_page_that_was_replaced"),
-        EmptyPlacesLeft | EmptyPlacesLeftByPoint => {
-            test("sums", "metadata::a_lost_block_of_a_page")
-        }
-        EmptyPlacesLeftByEarlier => test("sums", "metadata::a_block_that_is_lost"),
-        DurableZeroFilled => test("sums", "metadata::a_page_goes_back_to_zeroes"),
+        StaleSumsLeft | StaleSumsLeftByPoint => test("sums", "metadata::a_lost_block_of_a_page"),
+        StaleSumsLeftByCrash => test("sums", "metadata::a_block_that_is_lost"),
+        DurablePlaceTaken => test("sums", "metadata::a_page_goes_back_to_zeroes"),
         NewestNotNoted | NewestNotCompared => test("sums", "metadata::a_damaged_newest_record"),
         GapInRecordsTaken => test("sums", "metadata::a_damaged_older_record"),
         KeptUncompared => test("sums", "kept::an_opening_that_keeps"),
         BegunNotStored | LaterSessionIgnored => test("sums", "metadata::a_damaged_superblock"),
         StateWordNotChecked => test("sums", "metadata::a_damaged_length_is_noticed"),
-        OldSumsLeft => test("sums", "scribbles::no_scribble_over_a_closed"),
         CutSumStays | SumsNotZeroed => test("sums", "life::each_length"),
         OldSumsStay => test("sums", "life::sums_that_were_switched_off"),
         FirstSumsMissing => test("sums", "life::a_file_with_bytes"),
