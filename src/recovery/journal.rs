@@ -146,9 +146,11 @@ impl Opening<'_> {
         if needs != Needs::None && newest < noted && !planted!(NewestNotCompared) {
             return Ok(Read::OfAnother);
         }
-        // What comes up to the floor was synced. A torn floor may be newer than the other one.
+        // A checkpoint has raised a floor above 1, and covers what comes up to it. A torn floor may
+        // be newer than the other one.
         let are_floors_whole = places[..2].iter().all(|place| Floor::is_whole(uuid, place));
-        let begins_late = |first: &Record| !first.is_base && first.number > floor + 1;
+        let covered = if floor > 1 { floor } else { 0 };
+        let begins_late = |first: &Record| !first.is_base && first.number > covered + 1;
         if needs == Needs::All
             && are_floors_whole
             && run.first().is_some_and(|(_, first)| begins_late(first))

@@ -213,8 +213,11 @@ impl Points {
     /// Returns `true` if an older record is missing that the way back to the last durable point
     /// needs.
     pub fn lack_older(&self, reflection: &Contents, uuid: &[u8; 16], session: u64) -> bool {
-        // All up to the floor is in the files.
-        let needed = floor(reflection, uuid, session) + 1;
+        // A first floor is no checkpoint.
+        let needed = match floor(reflection, uuid, session) {
+            0 | 1 => 1,
+            floor => floor + 1,
+        };
         let are_told = sums::FLOORS.into_iter().all(|at| {
             let bytes = reflection.bytes(at, sums::FLOOR_LEN);
             bytes.iter().all(|byte| *byte == 0) || is_whole_floor(uuid, &bytes)

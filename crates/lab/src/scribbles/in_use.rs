@@ -211,8 +211,8 @@ pub fn scribble_in_use(
     while done < count {
         let zone = draw_zone(&mut here.rng);
         let Some(mut scribble) = Scribble::draw(&mut here.rng, zone, lengths) else { continue };
-        // Zeroes may be an older state of a page (rule B9).
-        if has_died && scribble.is_of_zeroes() {
+        // Zeroes may be the state of a page at the last durable point (rule B9).
+        if has_died && subject.ground.keeps_points() && scribble.is_of_zeroes() {
             scribble = Scribble::over(&mut here.rng, zone, scribble.at..scribble.at + scribble.len);
         }
         before.resize(scribble.len as usize, 0);

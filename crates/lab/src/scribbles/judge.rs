@@ -62,16 +62,15 @@ fn stored_sum(page: u64, bytes: &[u8]) -> u64 {
 pub struct Doubt {
     /// Pages that depend on scribbled bytes.
     pages: BTreeSet<usize>,
-    /// Pages with scribbled words, or after a crash with bytes that have become zeroes, as they
-    /// once were. Such a page may hold an older state of it with a sum in one of its places (rule
-    /// B9 in `docs/protocols/sums.md`).
+    /// Pages of a file with durable points that was not closed, with scribbled words, or with bytes
+    /// that have become zeroes. Such a page may hold its other state that has a sum in one of its
+    /// places (rule B9 in `docs/protocols/sums.md`).
     words: BTreeSet<usize>,
     /// Any page may depend on scribbled bytes.
     is_anywhere: bool,
     /// The store was scribbled on: snapshots may be refused.
     snapshots: bool,
-    /// Slices of pages that depend on scribbled bytes may have been kept for a snapshot without a
-    /// look at their sums, by an opening after a crash (rule B4).
+    /// An opening after a crash may have kept slices of such a state for a snapshot.
     is_kept: bool,
     /// Bytes of the store of which `docs/protocols/snapshots.md` says that damage to them is not
     /// noticed after a crash.
@@ -107,17 +106,13 @@ impl Doubt {
         store: &[u8],
         before: Before,
     ) {
-        let pages = pages.map(|page| page as usize);
+        let pages = pages.start as usize..pages.end as usize;
         self.is_kept |= before.is_kept;
         match scribble.zone {
-            Zone::Home | Zone::Slots if scribble.is_of_zeroes() && before.has_died => {
-                self.pages.extend(pages.clone());
-                self.words.extend(pages);
-            }
+            Zone::Home | Zone::Slots if scribble.is_of_zeroes() => self.add_words(pages, before),
             Zone::Home | Zone::Slots | Zone::Sums => self.pages.extend(pages),
             Zone::SliceWords | Zone::DurableWords | Zone::RegionWords => {
-                self.pages.extend(pages.clone());
-                self.words.extend(pages);
+                self.add_words(pages, before);
             }
             Zone::Tables | Zone::Ends | Zone::Segments => {
                 self.snapshots = true;
@@ -135,6 +130,13 @@ impl Doubt {
                     };
             }
             _ => self.is_anywhere = true,
+        }
+    }
+
+    fn add_words(&mut self, pages: std::ops::Range<usize>, before: Before) {
+        self.pages.extend(pages.clone());
+        if before.has_died && before.keeps_points {
+            self.words.extend(pages);
         }
     }
 
@@ -157,7 +159,7 @@ pub struct Found {
     pub older: Vec<usize>,
     /// Snapshots that are refused, or pages of them.
     pub refused: u64,
-    /// Pages of snapshots of which damaged slices were kept.
+    /// Pages of snapshots of which slices of another state were kept.
     pub kept: u64,
 }
 
@@ -192,14 +194,14 @@ pub fn judge(
             Err(error) => return Err(format!("page {page}: {error}")),
         }
     }
-    judge_snapshots(file, model, doubt, eyes, &mut found)?;
+    judge_snapshots(file, model, (doubt, places), eyes, &mut found)?;
     Ok(found)
 }
 
 fn judge_snapshots(
     file: &AtomicMappedFile,
     model: &Model,
-    doubt: &Doubt,
+    (doubt, places): (&Doubt, &Places),
     eyes: &mut Eyes,
     found: &mut Found,
 ) -> Checked {
@@ -216,7 +218,7 @@ fn judge_snapshots(
     }
     for (name, bytes) in &model.sealed {
         match file.open_snapshot(name) {
-            Ok(snapshot) => judge_snapshot(&snapshot, bytes, doubt, eyes, found)?,
+            Ok(snapshot) => judge_snapshot(&snapshot, bytes, (doubt, places), eyes, found)?,
             Err(error) if is_damage(&error) && doubt.snapshots => found.refused += 1,
             Err(error) => return Err(format!("snapshot {name}: {error}")),
         }
@@ -227,7 +229,7 @@ fn judge_snapshots(
 fn judge_snapshot(
     snapshot: &Snapshot,
     sealed: &[u8],
-    doubt: &Doubt,
+    (doubt, places): (&Doubt, &Places),
     eyes: &mut Eyes,
     found: &mut Found,
 ) -> Checked {
@@ -242,7 +244,11 @@ fn judge_snapshot(
             Ok(bytes) if bytes == expected => {}
             // Slots of an older state give a snapshot older slices, too.
             Ok(_) if doubt.is_unnoticed || found.older.contains(&page) => {}
-            Ok(_) if doubt.is_kept && doubt.pages.contains(&page) => found.kept += 1,
+            Ok(bytes)
+                if doubt.is_kept && doubt.words.contains(&page) && places.have(page, bytes) =>
+            {
+                found.kept += 1;
+            }
             Ok(_) => return Err(format!("page {page} of snapshot {name} is read wrong")),
             Err(error) if is_damage(&error) && (doubt.snapshots || doubt.has(page)) => {
                 found.refused += 1;

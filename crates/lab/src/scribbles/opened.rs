@@ -15,7 +15,6 @@ use super::stays::repair;
 use super::subject::{Model, Subject};
 use crate::faults::files::{Contents, Pair};
 use atomic_mmap::CloseMode;
-use atomic_mmap::testing::layout;
 use atomic_mmap::testing::snapshots::{SEGMENT, SEGMENTS};
 use atomic_mmap::testing::superblock::{Moment, State};
 use std::collections::BTreeSet;
@@ -147,18 +146,6 @@ fn used(store: &Contents) -> u64 {
     used.map_or(0, |at| at + SEGMENT as u64)
 }
 
-/// Returns `true` if the crate is known to take this scribble for what was written:
-/// - The words with the length and the high-water mark have no checksum.
-/// - A record of the journal that is damaged is taken for one that was torn, and a record behind it
-///   for a record of an earlier time. So the file goes back to another point, or to a part of one.
-fn is_known(scribble: &Scribble, before: Before) -> bool {
-    match scribble.zone {
-        Zone::StateWords => scribble.at < layout::SETTLED_WORD,
-        Zone::Journal => before.has_died && before.keeps_points,
-        _ => false,
-    }
-}
-
 /// Puts scribbles on the files and opens them, so many times.
 pub fn scribble_and_open(
     subject: &mut Subject,
@@ -199,22 +186,13 @@ fn open_with(
     let places = places.map_err(|error| format!("the sums: {error}"))?;
     match subject.open() {
         Ok(()) => {}
-        Err(error)
-            if may_refuse(&error) && !scribbles.is_empty()
-                || scribbles.iter().any(|scribble| is_known(scribble, rest.before)) =>
-        {
+        Err(error) if may_refuse(&error) && !scribbles.is_empty() => {
             tally.add(&tally.refused, 1);
             return Ok(());
         }
         Err(error) => return Err(format!("the opening: {error}")),
     }
-    let found = match judge(subject.file(), &subject.model, (&doubt, &places), eyes) {
-        Err(_) if scribbles.iter().any(|scribble| is_known(scribble, rest.before)) => {
-            tally.add(&tally.known, 1);
-            return subject.close(CloseMode::Unsynced).map_err(|error| format!("a close: {error}"));
-        }
-        judged => judged?,
-    };
+    let found = judge(subject.file(), &subject.model, (&doubt, &places), eyes)?;
     tally.add(&tally.noticed, (found.damaged.len() as u64).min(scribbles.len() as u64));
     tally.add(&tally.older, found.older.len() as u64);
     tally.add(&tally.kept, found.kept);
