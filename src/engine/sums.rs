@@ -9,8 +9,8 @@
 //! 3. It stores the new sum to a place that neither the present nor the last durable point counts
 //!    by. That is durable, by a drain of the commit, before the operation can be. A logged flip has
 //!    the sum in its record instead, and stores it after its commit, as it does with its word.
-//! 4. After the commit that place counts, and the sum goes to each other place that the last durable
-//!    point does not need.
+//! 4. After the commit that place counts, and the sum goes to each other place that the last
+//!    durable point does not need.
 //!
 //! A crash leaves the state before the operation or the one after it, and the sum of either is in
 //! one of the page's places. An opening cannot tell which one counts, so until a page is verified

@@ -30,8 +30,8 @@ pub enum Mismatch {
         /// The reflection file's format version.
         version: u32,
     },
-    /// The reflection file is damaged: neither superblock is whole, a word with a length has a wrong
-    /// check, or the log has entries that no version of this crate writes.
+    /// The reflection file is damaged: a superblock that is needed is not whole, a word with a
+    /// length has a wrong check, or the log has entries that no version of this crate writes.
     Corrupt,
     /// The reflection file is shorter than its superblock requires.
     ReflectionTruncated,

@@ -1,7 +1,7 @@
 //! The format of the reflection file and its companions. Pure: bytes to values and back.
 //!
-//! Owns: the layout, the superblock, the state words, the log records, the journal's records and its floor, the
-//! snapshot store, and the home file's mark. The byte diagram is in `docs/format.md`;
+//! Owns: the layout, the superblock, the state words, the log records, the journal's records and
+//! its floor, the snapshot store, and the home file's mark. The byte diagram is `docs/format.md`;
 //! `src/golden.rs` keeps diagram, constants and encoders in step. Invariants: decoding never panics
 //! and never trusts a field before its checksum and range were checked. So untrusted bytes become
 //! trusted types here and nowhere else.

@@ -103,8 +103,8 @@ impl RegionSums {
         self.pages[n].durable.load(Ordering::Relaxed)
     }
 
-    /// Returns the places of page `n` that neither the present nor the last durable point needs. The
-    /// caller holds the page's lock.
+    /// Returns the places of page `n` that neither the present nor the last durable point needs.
+    /// The caller holds the page's lock.
     fn stale_places(&self, n: usize) -> impl Iterator<Item = u8> {
         let page = &self.pages[n];
         let needed = [page.present.load(Ordering::Relaxed), page.durable.load(Ordering::Relaxed)];

@@ -4,6 +4,7 @@
 //! Invariant: a journal of another pair is refused before anything is written. May import `probe`,
 //! `trust`, `engine` and below.
 
+use super::pair::Use;
 use super::replay_journal::Pair;
 use super::{LastSession, Opening, trust::Named};
 use crate::config::Medium;
@@ -51,6 +52,17 @@ pub(super) enum Needs {
     Newest,
     /// The last durable point counts, and the files may lack all that no sync has covered.
     All,
+}
+
+impl Needs {
+    /// Returns what the state of the last session needs.
+    pub fn of(state: Use, is_cache_there: bool) -> Needs {
+        match state {
+            Use::Died => Needs::None,
+            _ if is_cache_there => Needs::Newest,
+            _ => Needs::All,
+        }
+    }
 }
 
 /// The file in the journal's place.

@@ -163,7 +163,7 @@ impl Keeping<'_> {
         self.pair.read(&mut places, layout::page_sums(page))?;
         let places = places.as_chunks::<WORD>().0.iter().map(|place| u64::from_le_bytes(*place));
         let is_one = places.clone().any(|place| place == sum);
-        // Of a damaged page, any of its sums is one that it does not have.
+        // Each sum of a damaged page is one that it does not have.
         Ok(SealSum::Known(if is_one { sum } else { places.max().unwrap_or(0) }))
     }
 }

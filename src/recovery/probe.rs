@@ -353,11 +353,7 @@ impl Opening<'_> {
                 (*state, superblock.durable.base())
         {
             let companions = (&look.companions, &file);
-            let needs = match *state {
-                Use::Died => Needs::None,
-                _ if how.0 => Needs::Newest,
-                _ => Needs::All,
-            };
+            let needs = Needs::of(*state, how.0);
             match self.read_journal(companions, home, (&superblock, base), needs)? {
                 journal::Read::Nothing => *state = Use::JournalGone,
                 journal::Read::OfAnother => *state = Use::JournalSwapped,
@@ -467,16 +463,13 @@ impl Opening<'_> {
         let is_unsettled = is_closed && superblock.is_unsettled && point.is_some() && !same_boot;
         let lengths = match superblock.state {
             // The words may be of any time.
-            State::Clean(closed) if is_unsettled => Lengths { len: closed.len, ..none },
-            _ => match self.read_lengths(file, path)? {
-                Some(lengths) => lengths,
-                None => return Ok((Found::Corrupt, none)),
-            },
+            State::Clean(closed) if is_unsettled => Some(Lengths { len: closed.len, ..none }),
+            _ => self.read_lengths(file, path)?,
         };
-        let too_long = lengths.len > layout::MAX_LEN || lengths.high_water > layout::MAX_LEN;
-        if too_long {
+        let Some(lengths) = lengths.filter(|of| of.len.max(of.high_water) <= layout::MAX_LEN)
+        else {
             return Ok((Found::Corrupt, none));
-        }
+        };
         let is_short = reflection.len < layout::reflection_len(lengths.len) && !is_unsettled;
         if is_short && !planted!(ShortReflectionTaken) {
             return Ok((Found::Truncated, none));

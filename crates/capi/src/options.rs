@@ -60,8 +60,8 @@ pub const ATO_INTEGRITY_ON_SCRUB: c_int = 2;
 /// A page is verified by each read of it as well.
 pub const ATO_INTEGRITY_ON_READ: c_int = 3;
 
-/// A function that hears of damage: `len` bytes from `offset` on of the file `path`. `path` ends with
-/// a zero byte, and is valid during the call. `user` is `on_damage_user` of the options.
+/// A function that hears of damage: `len` bytes from `offset` on of the file `path`. `path` ends
+/// with a zero byte, and is valid during the call. `user` is `on_damage_user` of the options.
 pub type ato_on_damage =
     Option<unsafe extern "C" fn(user: *mut c_void, path: *const c_char, offset: u64, len: u64)>;
 

@@ -44,9 +44,9 @@ impl Engine {
         written.map_err(|e| Error::io_at(WRITE_A_POINT, self.reflection.path(), at, e))
     }
 
-    /// Records in the reflection file that the record with this number is durable. Nothing waits for
-    /// that. So a newest record that is damaged is not taken for a torn one after a process crash,
-    /// and after a power loss once the kernel has written these bytes back.
+    /// Names the newest durable record in the reflection file. Nothing waits for that. So after a
+    /// process crash a damaged record is not taken for a torn one, and neither after a power loss
+    /// if the kernel had written these bytes back.
     pub(super) fn note_newest(&self, number: u64) {
         let floor = self.floor_of(number);
         self.reflection.copy_in(layout::NEWEST_RECORD, &floor, Copying::Cached);

@@ -267,7 +267,7 @@ fn a_snapshot_without_a_sum_of_the_seal_is_read() {
 /// Slices of page 5 that the crashed session had written over, and that a snapshot reads.
 const WRITTEN: usize = 3 * 64;
 
-/// A file with a snapshot, whose process crashed after a write that no durable point has.
+/// A file with a snapshot. Its process crashed after a write that no durable point has.
 fn crashed_beside_a_snapshot(ground: &Ground) -> (Scratch, PathBuf) {
     let (scratch, path, file) = written(ground);
     file.snapshot("a").expect("seal");
@@ -304,7 +304,7 @@ fn an_opening_that_keeps_for_a_snapshot_notices_a_damaged_durable_word() {
     }
 }
 
-/// What an opening keeps of a whole page has the sum of the seal. So the page can be repaired.
+/// An opening keeps slices of a whole page with the sum of the seal. So the page can be repaired.
 #[test]
 fn what_an_opening_keeps_for_a_snapshot_is_proven_by_its_sum() {
     let Some(ground) = page_cache() else { return };

@@ -81,8 +81,8 @@ fn a_damaged_length_is_no_harm_where_a_record_has_it() {
     assert_eq!((file.len(), file.verify(0..LEN).expect("verify").damaged), (LEN, vec![]));
 }
 
-/// A file whose durable points count after every end, with four of them. Page 9 is in the last one
-/// alone, and page 7 in all others.
+/// A file with four durable points, which count after every end. Page 9 is in the last one alone,
+/// and page 7 in all others.
 fn with_points(ground: &Ground) -> (Scratch, PathBuf, Options) {
     let scratch = ground.scratch();
     let path = scratch.file("state.dat");
@@ -181,8 +181,8 @@ fn lose_block(ground: &Ground, path: &Path, page: u64) -> Result<u8, Error> {
     file.read_at(&mut to, page * PAGE).map(|()| to[0])
 }
 
-/// The places of a page that was never written hold 0, which is the sum of a page of zeroes. A write
-/// once left older sums in two of them, and a lost block passed after a crash.
+/// The places of a page that was never written hold 0, which is the sum of a page of zeroes. A
+/// write once left older sums in two of them, and a lost block passed after a crash.
 #[test]
 fn a_lost_block_of_a_page_that_was_written_once_is_noticed() {
     for ground in media() {
@@ -201,7 +201,7 @@ fn a_lost_block_of_a_page_that_was_written_once_is_noticed() {
     }
 }
 
-/// What a page holds is spread over both files. Without one of them it may be an older state.
+/// A page may be spread over both files. Without one of them it may be an older state.
 #[test]
 fn a_lost_block_that_leaves_an_older_state_is_noticed() {
     for ground in media() {
@@ -243,7 +243,7 @@ fn a_block_that_is_lost_after_its_page_was_touched_is_noticed() {
     }
 }
 
-/// Before the first durable point a power loss goes back to a page of zeroes, whose sum is there.
+/// Before the first durable point a power loss goes back to a page of zeroes. Its sum is there.
 #[test]
 fn a_page_goes_back_to_zeroes_until_a_durable_point() {
     let Some(ground) = page_cache() else { return };

@@ -346,6 +346,17 @@ pub fn whole_length_at(reflection: &Contents, at: u64) -> Option<u64> {
     (of_length(at, len) == reflection.word(at)).then_some(len)
 }
 
+/// Returns word `n` of a page of words.
+pub fn word_of(page: &[u8; PAGE], n: u64) -> u64 {
+    word(page, n as usize * 8)
+}
+
+/// Returns the length and the high-water mark, if both words are whole.
+pub fn whole_lengths(reflection: &Contents) -> Option<[u64; 2]> {
+    let [len, high_water] = LENGTH_WORDS.map(|at| whole_length_at(reflection, at));
+    Some([len?, high_water?])
+}
+
 /// Returns the last session that was begun, if the file says so.
 pub fn begun(reflection: &Contents) -> Option<u64> {
     whole_length_at(reflection, BEGUN_WORD)

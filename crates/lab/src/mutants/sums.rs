@@ -12,7 +12,7 @@ const ON_READ: &[&str] = &["ATOMIC_MMAP_INTEGRITY=on-read"];
 pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
     use Mutant::*;
     Some(match mutant {
-        SumNotStored | NotVerifiedBeforeWrite | DamageTakenForWhole => {
+        NotVerifiedBeforeWrite | DamageTakenForWhole => {
             test("sums", "damage::damage_that_happened")
         }
         SumNotPublished | ReadVerifiesOnce => test("sums", "damage::a_lost_bit"),
@@ -35,7 +35,7 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         RepairedFromOldest => test("sums", "repair::the_newest_snapshot_that_has"),
         RepairedUnderReader => test("sums", "repair::a_page_that_a_newer_snapshot"),
         RepairedWhole => test("sums", "repair::a_page_that_was_replaced"),
-        StaleSumsLeft | StaleSumsLeftByPoint => test("sums", "metadata::a_lost_block_of_a_page"),
+        StaleSumsLeft | StaleSumsLeftByPoint => test("sums", "metadata::a_lost_block"),
         StaleSumsLeftByCrash => test("sums", "metadata::a_block_that_is_lost"),
         DurablePlaceTaken => test("sums", "metadata::a_page_goes_back_to_zeroes"),
         NewestNotNoted | NewestNotCompared => test("sums", "metadata::a_damaged_newest_record"),
@@ -56,7 +56,7 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         OlderSumsInRecords | RecordsConflictBySlice => {
             test("sums", "crash::recovery_brings_back_no_older_sum")
         }
-        RedoNoDrainAfterSums | ShrinkSumNotDrained => {
+        SumNotStored | RedoNoDrainAfterSums | ShrinkSumNotDrained => {
             Killer::Test("power", "writes_under_a_view", ON_READ)
         }
         _ => return None,

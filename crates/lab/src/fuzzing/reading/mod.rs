@@ -200,9 +200,8 @@ fn after(image: &Image, same_boot: bool) -> Option<Contents> {
     if superblock.state == 1 && !same_boot {
         return None;
     }
-    let [len, high_water] = sums::LENGTH_WORDS.map(|at| sums::whole_length_at(reflection, at));
-    let mut pair = Pair { image: image.clone(), len: len? };
-    let high_water = high_water?;
+    let [len, high_water] = sums::whole_lengths(reflection)?;
+    let mut pair = Pair { image: image.clone(), len };
     if superblock.state == 1 {
         let lanes = entries(pair.reflection(), &uuid, session)?;
         pair.take_length(&lanes, high_water, image.home.len).ok()?;
@@ -570,7 +569,7 @@ impl Pair {
             let Some(at) = (n * P).checked_sub(layout::SUPERCHUNKS) else { continue };
             let (superchunk, at) = (at / layout::SUPERCHUNK_LEN, at % layout::SUPERCHUNK_LEN);
             let first = superchunk << 18;
-            let words = (0..512u64).filter(|word| word_of(page, *word) != 0);
+            let words = (0..512u64).filter(|word| sums::word_of(page, *word) != 0);
             match at {
                 // A page of slice words, for 512 pages.
                 ..0x20_0000 => pages.extend(words.map(|word| first + at / 8 + word)),
@@ -595,8 +594,4 @@ impl Pair {
         bytes.zero(self.len, self.len.next_multiple_of(P));
         bytes
     }
-}
-
-fn word_of(page: &[u8; PAGE], n: u64) -> u64 {
-    word(page, n as usize * 8)
 }
