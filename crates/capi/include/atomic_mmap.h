@@ -139,8 +139,8 @@ typedef struct ato_file ato_file;
 // An open transaction. One thread at a time may use it.
 typedef struct ato_tx ato_tx;
 
-// A function that hears of damage: `len` bytes from `offset` on of the file `path`. `path` ends with
-// a zero byte, and is valid during the call. `user` is `on_damage_user` of the options.
+// A function that hears of damage: `len` bytes from `offset` on of the file `path`. `path` ends
+// with a zero byte, and is valid during the call. `user` is `on_damage_user` of the options.
 typedef void (*ato_on_damage)(void *user, const char *path, uint64_t offset, uint64_t len);
 
 // How a file is opened. `ato_options_init` sets each field to its default.
