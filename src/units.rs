@@ -51,7 +51,7 @@ pub struct PageIndex(pub u64);
 pub struct RegionIndex(pub u64);
 
 /// A chunk of the home file (2 MiB), counted from its start.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct ChunkIndex(pub u64);
 
 /// A lane of the log: 0 to 79.

@@ -4,7 +4,7 @@
 
 use crate::api::view::View;
 use crate::config::options::Options;
-use crate::config::{CloseMode, Durability, Medium, Survives};
+use crate::config::{CloseMode, DeployPolicy, Durability, Medium, Survives};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::mutant::planted;
@@ -118,6 +118,37 @@ impl AtomicMappedFile {
     #[inline]
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.engine().write(buf, offset)
+    }
+
+    /// Writes as [`write_at`](Self::write_at) does, and deploys the written pages at once, whatever
+    /// the policy. So the next reads of these pages find their bytes in one piece.
+    ///
+    /// On [`Medium::PageCache`], and with [`Durability::AtomicSync`], the bytes stay where they are
+    /// until the next durable point. A deployment that fails does not fail the write.
+    ///
+    /// # Errors
+    /// Those of [`write_at`](Self::write_at).
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("state.dat"), 4096)?;
+    /// f.write_at_eager(b"read by many", 100)?;
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    pub fn write_at_eager(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.engine().write_eagerly(buf, offset)
+    }
+
+    /// Returns the policy by which pages are deployed.
+    pub fn deploy_policy(&self) -> DeployPolicy {
+        self.engine().policy()
+    }
+
+    /// Changes the policy by which pages are deployed, for all handles of this file. Operations
+    /// that run meanwhile may go by the old one. Nothing is stored: the next open begins with that
+    /// of its options.
+    pub fn set_deploy_policy(&self, policy: DeployPolicy) {
+        self.engine().set_policy(policy);
     }
 
     /// Writes to several places in one atomic operation. Each part is a byte offset and the bytes

@@ -126,6 +126,7 @@ pub enum Durability {
 /// When pages are deployed: when their bytes are copied from the reflection file to the home file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 #[non_exhaustive]
+#[repr(u8)]
 pub enum DeployPolicy {
     /// Deploys a page once reads have cost about as much as deploying it would. Also deploys what a
     /// view reads. This is Acumen's lazy deployment (section IV-C), with thresholds.
@@ -135,12 +136,26 @@ pub enum DeployPolicy {
     /// end a transaction that has read the page in [`Error::Conflict`](crate::Error::Conflict). See
     /// `docs/protocols/deploy.md`.
     #[default]
-    Lazy,
+    Lazy = Self::DEPLOYS_READS,
     /// Deploys after every write, so that reads never do. This is Acumen's option for low tail
-    /// latency (section IV-F).
-    Eager,
+    /// latency (section IV-F). [`write_at_eager`](crate::AtomicMappedFile::write_at_eager) does so
+    /// for one write.
+    Eager = Self::DEPLOYS_WRITES,
     /// Deploys only for views, `deploy` and a spatial close.
-    Manual,
+    Manual = 0,
+    /// As `Lazy`, and deploys a page right after a write if it was read often since the write
+    /// before. It decides for each page and at once. For files of which some pages are read much
+    /// more often than they are written.
+    ///
+    /// Where durable points are kept, it does what `Lazy` does.
+    Adaptive = Self::DEPLOYS_READS | Self::DEPLOYS_WRITES,
+}
+
+impl DeployPolicy {
+    /// A bit of the policies by which reads deploy pages.
+    pub(crate) const DEPLOYS_READS: u8 = 1;
+    /// A bit of the policies by which writes may deploy pages.
+    pub(crate) const DEPLOYS_WRITES: u8 = 2;
 }
 
 /// How a file is closed.

@@ -41,6 +41,8 @@ pub struct Options {
     pub(crate) sync_every: Option<Duration>,
     pub(crate) auto_snapshots: Option<AutoSnapshots>,
     pub(crate) journal_len: Option<u64>,
+    pub(crate) reflection_budget: Option<u64>,
+    pub(crate) deploy_idle: Option<Duration>,
     pub(crate) busy_timeout: Duration,
     pub(crate) reporter: Reporter,
     pub(crate) integrity: Option<Integrity>,
@@ -68,6 +70,8 @@ impl Default for Options {
             sync_every: None,
             auto_snapshots: None,
             journal_len: None,
+            reflection_budget: None,
+            deploy_idle: None,
             busy_timeout: Duration::ZERO,
             reporter: Reporter::default(),
             integrity: None,
@@ -267,6 +271,60 @@ impl Options {
     /// ```
     pub fn journal_len(mut self, len: u64) -> Self {
         self.journal_len = Some(len);
+        self
+    }
+
+    /// Sets how many bytes of storage the companions may take: reflection file, journal and store
+    /// of snapshots. At least 4 MiB, and twice the [journal's length](Self::journal_len) more
+    /// where there is one; a smaller number counts as that. Default: no limit.
+    ///
+    /// When three quarters are taken, a background thread deploys the pages that have not changed
+    /// for the longest time, and gives their space back. Where durable points are kept it makes
+    /// such points, except with [`Durability::AtomicSync`]. A write without room in the budget
+    /// waits for that thread; [`Stats::budget_waits`](crate::Stats::budget_waits) counts the
+    /// waits.
+    ///
+    /// Opening fails with [`Error::NoThread`](crate::Error::NoThread) if the thread cannot be
+    /// started. A budget never fails a write. If no space can be given back, the write takes more.
+    /// So do an operation that is larger than the budget, pages that views pin, what snapshots
+    /// keep, and with `AtomicSync` what has changed since the last `sync`.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// let options = atomic_mmap::AtomicMappedFile::options().create(true).len(1 << 30);
+    /// let f = options.reflection_budget(32 << 20).open(dir.path().join("state.dat"))?;
+    /// f.write_at(&[1; 100_000], 0)?;
+    /// assert!(f.stats().reflection_allocated <= 32 << 20);
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    pub fn reflection_budget(mut self, bytes: u64) -> Self {
+        self.reflection_budget = Some(bytes);
+        self
+    }
+
+    /// Deploys pages in the background that have not changed for one to two times `after`, and
+    /// gives back their space in the reflection file. Default: never.
+    ///
+    /// So a file that is idle becomes a plain file but for the length of its companions, reads find
+    /// their bytes in one piece, and a spatial close has little to do. An operation waits for the
+    /// copy of one page at most. This is Libnvmmio's background checkpointing.
+    ///
+    /// Where durable points are kept, the thread makes two of them for a batch of pages. With
+    /// [`Durability::AtomicSync`] it makes none: what has changed since the last `sync` stays where
+    /// it is. Opening fails with [`Error::NoThread`](crate::Error::NoThread) if the background
+    /// thread cannot be started.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// use std::time::Duration;
+    ///
+    /// let options = atomic_mmap::AtomicMappedFile::options().create(true).len(1 << 30);
+    /// let options = options.deploy_idle(Duration::from_secs(5));
+    /// let f = options.open(dir.path().join("state.dat"))?;
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    pub fn deploy_idle(mut self, after: Duration) -> Self {
+        self.deploy_idle = Some(after);
         self
     }
 

@@ -56,6 +56,8 @@ use crate::config::integrity::Integrity;
 use crate::config::progress::Reporter;
 use crate::config::snapshots::AutoSnapshots;
 use crate::config::{DeployPolicy, Durability, Medium};
+use crate::engine::deploy::cold::{SPACE_EVERY, Sweeps};
+use crate::engine::deploy::policy::PolicyCell;
 use crate::engine::durable::Durable;
 use crate::engine::durable::journal::Journal;
 use crate::engine::scrub::{STEP_EVERY, Scrub};
@@ -105,13 +107,15 @@ pub(crate) struct Setup {
     pub auto_snapshots: Option<AutoSnapshots>,
     /// Bytes a second that a scrub reads.
     pub scrub: Option<u64>,
+    /// How long a page must be unchanged until it is deployed in the background.
+    pub deploy_idle: Option<Duration>,
     pub reporter: Reporter,
 }
 
 /// The operations on one open pair, with what only they need.
 pub(crate) struct Engine {
     pair: Pair,
-    policy: DeployPolicy,
+    policy: PolicyCell,
     pub(crate) durability: Durability,
     /// The properties of the file that choose the way of a write.
     mode: Mode,
@@ -129,6 +133,7 @@ pub(crate) struct Engine {
     durable: Option<Durable>,
     automatic: Option<Automatic>,
     scrub: Option<Scrub>,
+    sweeps: Sweeps,
     worker: Worker,
     /// Hears how far a close has come.
     reporter: Reporter,
@@ -167,7 +172,7 @@ impl Engine {
         let has_sums = setup.pair.integrity != Integrity::Off;
         let is_special = setup.keeps_cuts || setup.pair.home.is_private();
         let by_call = keeps_points && setup.calls_share_cache;
-        let mode = Mode::of(platform, (is_special, has_sums), by_call, setup.policy);
+        let mode = Mode::of(platform, (is_special, has_sums), by_call);
         let direct = DirectStore::of(platform, mode);
         let may_run = platform.may_work_in_background() && cfg!(not(any(loom, shuttle)));
         // Without durable points there is no work at an interval.
@@ -177,7 +182,10 @@ impl Engine {
         let looks = automatic.as_ref().map(|_| (Request::Snapshot, LOOK_EVERY));
         let scrub = setup.scrub.filter(|_| has_sums).map(Scrub::new);
         let steps = scrub.as_ref().map(|_| (Request::Scrub, STEP_EVERY));
-        let timers = points.into_iter().chain(looks).chain(steps).collect();
+        let sweeps = setup.deploy_idle.map(|every| (Request::DeployIdle, every));
+        let space = setup.pair.budget.as_ref().map(|_| (Request::Space, SPACE_EVERY));
+        let timers = points.into_iter().chain(looks).chain(steps).chain(sweeps).chain(space);
+        let timers = timers.collect();
         let seed = Seed::new(&setup.superblock.uuid, setup.superblock.session);
         Arc::new_cyclic(|this: &Weak<Engine>| {
             let pair = Pair::new(setup.pair, seed, (keeps_points, setup.keeps_cuts), this.clone());
@@ -192,9 +200,10 @@ impl Engine {
                 durable,
                 automatic,
                 scrub,
+                sweeps: Sweeps::default(),
                 durability: setup.durability,
                 worker: Worker::new(Box::new(this.clone()), timers, may_run),
-                policy: setup.policy,
+                policy: PolicyCell::new(setup.policy),
                 mode,
                 direct,
                 superblock: Mutex::new(setup.superblock),

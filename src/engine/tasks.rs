@@ -20,6 +20,8 @@ impl Tasks for Weak<Engine> {
             Request::Snapshot => engine.snapshot_if_due(),
             Request::Scrub => engine.scrub(),
             Request::Flush => engine.flush_for_waiters(),
+            Request::DeployIdle => engine.deploy_idle(),
+            Request::Space => engine.give_back_space(),
         }
         ControlFlow::Continue(())
     }

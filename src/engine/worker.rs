@@ -34,6 +34,10 @@ pub(crate) enum Request {
     Scrub,
     /// A durable point for the waiters of `durable::flush`.
     Flush,
+    /// A batch of background deployment.
+    DeployIdle,
+    /// A batch of space to give back.
+    Space,
 }
 
 /// The tasks behind the requests. They hold the file only while they work.

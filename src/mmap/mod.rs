@@ -485,6 +485,15 @@ impl MappedFile {
         self.platform.allocate(&self.file, self.id, Some(&self.mapping), offset, len)
     }
 
+    /// Asks for one huge page for the chunk at `offset`, of which the file has `len` bytes, if the
+    /// file lies in memory: a hint. Holes may become allocated, and no byte changes.
+    pub fn take_huge_page(&self, offset: u64, len: u64) {
+        let is_whole = len >= CHUNK as u64 && offset + len <= self.len.load(Ordering::Acquire);
+        if is_whole && !self.is_private {
+            self.platform.take_huge_page(&self.file, &self.mapping, offset);
+        }
+    }
+
     /// Drops clean pages of the range from the page cache, in whole folios: a hint. A folio is at
     /// most as large as a chunk, and aligned to its own size.
     pub fn forget_folios(&self, offset: u64, len: u64) {
@@ -533,6 +542,13 @@ impl MappedFile {
             return Ok((offset < self.len()).then_some(offset));
         }
         self.platform.next_data(&self.file, offset)
+    }
+
+    /// Returns the bytes of storage that the file has, as the file system counts them. `None` if
+    /// that is unknown.
+    pub fn storage(&self) -> Option<u64> {
+        let told = self.platform.stat(&self.file).ok()?;
+        (!self.is_private && self.platform.counts_storage()).then(|| told.blocks * 512)
     }
 
     /// Starts reading ahead bytes that are about to be read in order.

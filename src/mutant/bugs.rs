@@ -275,7 +275,6 @@ with_those_of_snapshots! { mutants;
         PunchDurableSlots "punch-durable-slots": "the storage of durable slots is punched",
         PunchValidSlots "punch-valid-slots": "a chunk with valid slots is punched",
         PunchNoWait "punch-no-wait": "a punch does not wait for readers",
-        PunchedStaysAllocated "punched-stays-allocated": "a punched chunk counts as allocated",
     }
     "engine/deploy/pin.rs" {
         PinWhileResizing "pin-while-resizing": "a view is pinned while the length changes",
@@ -322,6 +321,9 @@ with_those_of_snapshots! { mutants;
     "pair/readiness.rs" {
         CopyOverView "copy-over-view": "a write does not check for views before it copies",
         CopyOverEntries "copy-over-entries": "a write does not check for active flip records before it copies",
+    }
+    "pair/allocated.rs" {
+        PunchedStaysAllocated "punched-stays-allocated": "a punched chunk counts as allocated",
     }
     "pair/space.rs" {
         FlipHomeNotAllocated "flip-home-not-allocated": "a flip's home slots are not allocated",

@@ -45,6 +45,8 @@ mod list;
 #[cfg(feature = "mutants")]
 mod snapshot_bugs;
 #[cfg(feature = "mutants")]
+mod space_bugs;
+#[cfg(feature = "mutants")]
 mod sum_bugs;
 
 #[cfg(feature = "mutants")]

@@ -1,10 +1,10 @@
 //! The deliberate bugs of page sums: the file of each, its name, and what it breaks.
 //!
-//! Owns: a macro that adds them to the list of `bugs`. May import nothing from the crate.
+//! Owns: a macro that adds them to the list of `bugs`. May import `space_bugs`.
 
 macro_rules! with_those_of_sums {
     ($list:ident; $($others:tt)*) => {
-        $list! {
+        $crate::mutant::space_bugs::with_those_of_space! { $list;
             $($others)*
             "pair/sums.rs" {
                 SumOverDurable "sum-over-durable": "a new sum goes over that of the last durable point",

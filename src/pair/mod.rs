@@ -8,7 +8,9 @@
 //! | `page_table`, `region` | the state of pages and regions in DRAM |
 //! | `load` | how that state is loaded from the files |
 //! | `stamps` | the stamps of deployed pages, by which a read loads one word |
-//! | `space`, `pieces` | what is allocated, and the allocation of slots, words and log records |
+//! | `allocated`, `pieces` | what is known to be allocated |
+//! | `budget` | how much storage the companions may take |
+//! | `space` | the allocation of slots, words and log records |
 //! | `log` | the lanes, their log records, and the log area |
 //! | `dirty` | what has changed, for each consumer of changes |
 //! | `epochs` | which snapshots are live, and what is read of them |
@@ -24,6 +26,8 @@
 //!
 //! May import what lies below the engine: `lock`, `mmap`, `format`, `bitmap`, `platform`, `units`.
 
+pub mod allocated;
+pub mod budget;
 pub mod claims;
 pub mod dirty;
 pub mod epochs;
@@ -56,6 +60,8 @@ use crate::format::layout::{self, LANE_COUNT};
 use crate::lock::fence_own_writes;
 use crate::mmap::{MappedFile, Sides};
 use crate::mutant::{planted, unless};
+use crate::pair::allocated::Allocated;
+use crate::pair::budget::Budget;
 use crate::pair::dirty::{Consumer, DirtySet, Pages};
 use crate::pair::epochs::Epochs;
 use crate::pair::gates::{Gate, GateGuard};
@@ -66,7 +72,6 @@ use crate::pair::page_table::PageTable;
 use crate::pair::region::RegionState;
 use crate::pair::session::Session;
 use crate::pair::snapshots::Store;
-use crate::pair::space::Allocated;
 use crate::pair::stamps::DeployedStamps;
 use crate::pair::stats::{Counter, Stats};
 use crate::platform::{Copying, Platform, barrier, fork};
@@ -94,6 +99,8 @@ pub(crate) struct Opened {
     /// The use of page sums.
     pub integrity: Integrity,
     pub damage_reporter: DamageReporter,
+    /// The budget of the companions' storage, if there is one.
+    pub budget: Option<Budget>,
 }
 
 /// The state of one open pair, shared by all threads.
@@ -135,6 +142,8 @@ pub(crate) struct Pair {
     pub allocating: Mutex<()>,
     /// How many pages are known to be allocated.
     pub allocated: Allocated,
+    /// The budget of the companions' storage, if there is one.
+    pub budget: Option<Budget>,
     /// The store of snapshots, from the first snapshot on.
     pub snapshots: OnceLock<Store>,
     pub poisoned: OnceLock<String>,
@@ -183,6 +192,7 @@ impl Pair {
             resizing: RwLock::new(()),
             allocating: Mutex::new(()),
             allocated: Allocated::new(),
+            budget: opened.budget,
             snapshots: OnceLock::new(),
             poisoned: OnceLock::new(),
             fork_generation: fork::generation(),

@@ -23,8 +23,6 @@ pub mod known {
     pub const SLICE_WORDS: u8 = 4;
     /// The home file's chunk has holes: read it through the file until it is allocated.
     pub const HOME_HAS_HOLES: u8 = 8;
-    /// The file system had no space for a whole chunk: allocate only the pages that are needed.
-    pub const PIECEWISE: u8 = 16;
 }
 
 /// The allocation state of one superchunk, which is 1 GiB of home file.

@@ -55,20 +55,20 @@ impl Pieces {
         });
     }
 
-    /// Removes all pages of one side. The caller holds the allocation mutex, and no thread stores
+    /// Removes these pages of one side. The caller holds the allocation mutex, and no thread stores
     /// to these pages.
-    pub fn forget_side(&self, side: Side) {
-        self.side(side).iter().for_each(|word| word.store(0, Ordering::Release));
+    pub fn forget(&self, side: Side, pages: Range<usize>) {
+        let words = self.side(side);
+        masks(pages).for_each(|(word, mask)| {
+            words[word].fetch_and(!mask, Ordering::Release);
+        });
     }
 
     /// Removes the pages from `page` on, on both sides. The caller holds the allocation mutex, and
     /// no thread stores to these pages.
     pub fn forget_from(&self, page: usize) {
         for side in [Side::Home, Side::Reflection] {
-            let words = self.side(side);
-            masks(page..PAGES_PER_CHUNK).for_each(|(word, mask)| {
-                words[word].fetch_and(!mask, Ordering::Release);
-            });
+            self.forget(side, page..PAGES_PER_CHUNK);
         }
     }
 

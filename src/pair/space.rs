@@ -6,9 +6,9 @@
 //! goes to a hole of the home file. So a full file system is an error of the call, and never a
 //! SIGBUS. On tmpfs a load from a hole allocates, too.
 //!
-//! Allocation goes ahead of need: by a chunk of 2 MiB on DAX and in RAM, by what is worthwhile on
-//! page cache (`pair::pieces`). If the file system has no more space, only the needed pages are
-//! allocated.
+//! Allocation goes ahead of need, by what is worthwhile (`pair::pieces`). On DAX and in RAM, a
+//! chunk of 2 MiB that begins to fill is allocated as a whole. If the file system has no more
+//! space, only the needed pages are allocated.
 //!
 //! May import `pair::{log, page_table, pieces, region, stats}`, `mmap`, `format`, `bitmap`,
 //! `config`, `error`, `primitive`, `units`.
@@ -20,17 +20,22 @@ use crate::format::layout;
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::Pair;
+use crate::pair::allocated::{flag_of, pages_in};
 use crate::pair::log::lane::Lane;
 use crate::pair::page_table::known;
-use crate::pair::pieces::{PAGES_PER_CHUNK, Pieces};
+use crate::pair::pieces::Pieces;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
-use crate::primitive::{AtomicU8, AtomicU64, Mutex, Ordering};
+use crate::primitive::{AtomicU8, Mutex, Ordering};
 use crate::units::{
-    CHUNK, CHUNKS_PER_SUPERCHUNK, ChunkIndex, LaneIndex, PAGE, PageIndex, RegionIndex, SUPERCHUNK,
+    CHUNK, CHUNKS_PER_SUPERCHUNK, ChunkIndex, LaneIndex, PAGE, PageIndex, RegionIndex,
 };
 use std::io;
 use std::ops::Range;
+
+/// On DAX and in RAM, a chunk is allocated as a whole when more than one in this number of its
+/// pages is needed or allocated.
+const FILLS: usize = 4;
 
 /// Returns the error of an allocation of `len` bytes at `offset` that has failed with `e`.
 pub(crate) fn allocation_error(file: &MappedFile, offset: u64, len: u64, e: io::Error) -> Error {
@@ -66,92 +71,7 @@ pub(crate) fn unless_known(
     if known & flag == 0 { allocate(known) } else { Ok(()) }
 }
 
-/// Returns the flag that says that all slots of a chunk on `side` are allocated.
-#[inline(always)]
-fn flag_of(side: Side) -> u8 {
-    match side {
-        Side::Home => known::HOME,
-        Side::Reflection => known::REFLECTION,
-    }
-}
-
-/// Returns the pages of the chunk that contain bytes of `range`.
-#[inline]
-fn pages_in(chunk: ChunkIndex, range: &Range<u64>) -> Range<usize> {
-    let start = (range.start - chunk.start()) as usize / PAGE;
-    start..((range.end - chunk.start()) as usize).div_ceil(PAGE)
-}
-
-/// Counts of the pages that are known to be allocated: home, reflection. Changed under the
-/// allocation mutex. A chunk that is allocated as a whole counts as a long one, also at the end of
-/// the file.
-#[derive(Debug)]
-pub(crate) struct Allocated([AtomicU64; 2]);
-
-impl Allocated {
-    /// Makes counts of nothing.
-    pub fn new() -> Self {
-        Allocated(std::array::from_fn(|_| AtomicU64::new(0)))
-    }
-
-    /// Returns how many bytes of pages are known to be allocated on `side`. Walks through nothing.
-    pub fn bytes(&self, side: Side) -> u64 {
-        let count = &self.0[usize::from(side == Side::Reflection)];
-        count.load(Ordering::Relaxed) * PAGE as u64
-    }
-}
-
 impl Pair {
-    /// Runs `change`, which changes what is known of the chunk, and counts the difference. The
-    /// caller holds the allocation mutex.
-    pub(crate) fn recount<T>(&self, chunk: ChunkIndex, change: impl FnOnce() -> T) -> T {
-        let before = self.known_pages(chunk);
-        let result = change();
-        let after = self.known_pages(chunk);
-        for (count, (before, after)) in self.allocated.0.iter().zip(before.into_iter().zip(after)) {
-            // A load and a store: the mutex admits one thread.
-            count.store(count.load(Ordering::Relaxed) + after - before, Ordering::Relaxed);
-        }
-        result
-    }
-
-    /// Counts all chunks anew, after a truncation has gone through them. The caller holds the
-    /// allocation mutex.
-    pub(crate) fn recount_all(&self) {
-        let superchunks = 0..self.max_len.div_ceil(SUPERCHUNK as u64);
-        let loaded = superchunks.filter(|n| self.state.superchunk_if_loaded(*n as usize).is_some());
-        let per_superchunk = CHUNKS_PER_SUPERCHUNK as u64;
-        let all = loaded.flat_map(|n| n * per_superchunk..(n + 1) * per_superchunk);
-        let add = |[home, reflection]: [u64; 2], [h, r]: [u64; 2]| [home + h, reflection + r];
-        let sums = all.map(|n| self.known_pages(ChunkIndex(n))).fold([0; 2], add);
-        for (count, sum) in self.allocated.0.iter().zip(sums) {
-            count.store(sum, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns how many pages of the chunk are known to be allocated: home, reflection.
-    fn known_pages(&self, chunk: ChunkIndex) -> [u64; 2] {
-        let state = self.chunk_state(chunk).load(Ordering::Relaxed);
-        let pieces = self.pieces_of(chunk);
-        let slots = |side| match pieces {
-            _ if state & flag_of(side) != 0 => PAGES_PER_CHUNK as u64,
-            Some(pieces) => pieces.count(side, 0..PAGES_PER_CHUNK) as u64,
-            None => 0,
-        };
-        // Slice words, durable words where durable points are kept, and sums.
-        let sums = if self.has_sums() { layout::CHUNK_SUMS_LEN / PAGE as u64 } else { 0 };
-        let pages = 1 + u64::from(self.keeps_points) + sums;
-        let words = if state & known::SLICE_WORDS != 0 { pages } else { 0 };
-        [slots(Side::Home), slots(Side::Reflection) + words]
-    }
-
-    /// Returns the word with the chunk's allocation flags.
-    #[inline]
-    pub(crate) fn chunk_state(&self, chunk: ChunkIndex) -> &AtomicU8 {
-        let superchunk = self.state.superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
-        &superchunk.chunks[chunk.0 as usize % CHUNKS_PER_SUPERCHUNK]
-    }
-
     /// Makes sure that a flip of `slices` can store to their free slots and, with `word`, to the
     /// page's slice word. Nearly always all of it is known to be allocated, and one load suffices.
     #[inline]
@@ -175,25 +95,6 @@ impl Pair {
         self.allocate_free_slots(lane, page, to_home, to_reflection, word)
     }
 
-    /// Returns `true` if all slots of a region are known to be allocated and, with `words`, its
-    /// slice words. A region lies within one chunk.
-    #[inline(always)]
-    pub(crate) fn all_is_allocated(&self, region: RegionIndex, words: bool) -> bool {
-        let needed = known::HOME | known::REFLECTION | if words { known::SLICE_WORDS } else { 0 };
-        let state = self.chunk_state(ChunkIndex::of(region.start())).load(Ordering::Acquire);
-        state & needed == needed
-    }
-
-    /// Returns `true` if the slots of a region on `side` are known to be allocated and, with
-    /// `words`, its slice words.
-    // Inlined: a call is a store, and the number of stores limits some small writes.
-    #[inline(always)]
-    pub(crate) fn side_is_allocated(&self, region: RegionIndex, side: Side, words: bool) -> bool {
-        let needed = flag_of(side) | if words { known::SLICE_WORDS } else { 0 };
-        let state = self.chunk_state(ChunkIndex::of(region.start())).load(Ordering::Acquire);
-        state & needed == needed
-    }
-
     #[cold]
     fn allocate_free_slots(
         &self,
@@ -213,36 +114,6 @@ impl Pair {
         if word { self.ensure_slice_word(page) } else { Ok(()) }
     }
 
-    /// Returns `true` if the slots of `range` on `side` are known to be allocated in a chunk that
-    /// is allocated in pieces.
-    // Not inlined: a chunk in use is allocated as a whole sooner or later.
-    #[inline(never)]
-    fn pieces_are_allocated(&self, side: Side, range: &Range<u64>) -> bool {
-        let chunk = ChunkIndex::of(range.start);
-        self.pieces_of(chunk).is_some_and(|pieces| pieces.has(side, pages_in(chunk, range)))
-    }
-
-    /// Returns the allocated pages of the chunk, if it was allocated in pieces.
-    pub(crate) fn pieces_of(&self, chunk: ChunkIndex) -> Option<&Pieces> {
-        self.state
-            .superchunk_if_loaded(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK)?
-            .pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK)
-    }
-
-    /// Returns `true` if both slots of a page and its slice word are known to be allocated, in a
-    /// chunk that is not known to be allocated as a whole.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn is_allocated_in_pieces(&self, page: PageIndex) -> bool {
-        let range = page.start()..page.start() + PAGE as u64;
-        let is_there = |side| {
-            self.side_is_allocated(page.region(), side, true)
-                || self.pieces_are_allocated(side, &range)
-        };
-        let state = self.chunk_state(ChunkIndex::of(page.start())).load(Ordering::Acquire);
-        state & known::SLICE_WORDS != 0 && is_there(Side::Home) && is_there(Side::Reflection)
-    }
-
     /// Makes sure that the slots on `side` of the bytes `range` are allocated. The range lies
     /// within one chunk.
     #[inline]
@@ -253,41 +124,23 @@ impl Pair {
         if state.load(Ordering::Acquire) & flag == 0 && self.pieces_are_allocated(side, &range) {
             return Ok(());
         }
-        unless_known(&self.allocating, state, flag, |known| {
-            self.allocate_slots(lane, side, chunk, known, range)
+        unless_known(&self.allocating, state, flag, |_| {
+            self.allocate_slots(lane, side, chunk, range)
         })
     }
 
-    /// Allocates the slots on `side` for the bytes `needed` of the chunk.
-    ///
-    /// On page cache it allocates the needed pages, and more as their chunk fills: space that was
-    /// never written must not fill a disk. On DAX and in RAM it allocates the whole chunk, which is
-    /// one page of the processor there. If there is no space for a whole chunk, it allocates single
-    /// pages.
+    /// Allocates the slots on `side` for the bytes `needed` of the chunk, and more as the chunk
+    /// fills: space that was never written must not fill a disk or the memory. If the file system
+    /// has no space for more, it allocates the needed pages alone.
     #[cold]
     fn allocate_slots(
         &self,
         lane: &Lane,
         side: Side,
         chunk: ChunkIndex,
-        known: u8,
         needed: Range<u64>,
     ) -> Result<()> {
-        let state = self.chunk_state(chunk);
         let end = (chunk.start() + CHUNK as u64).min(self.home.backed());
-        let (file, at) = self.slot(side, chunk.start());
-        let is_cached = self.medium == Medium::PageCache && !planted!(ChunkForEachTouch);
-        if known & known::PIECEWISE == 0 && !is_cached {
-            let Err(full) = file.allocate_chunk(at, end - chunk.start()) else {
-                self.note_whole(lane, side, chunk);
-                return Ok(());
-            };
-            let error = allocation_error(file, at, end - chunk.start(), full);
-            if !matches!(error, Error::NoSpace { .. }) {
-                return Err(error);
-            }
-            state.fetch_or(known::PIECEWISE, Ordering::Release);
-        }
         if planted!(PiecesNotAllocated) {
             return Ok(());
         }
@@ -298,33 +151,31 @@ impl Pair {
             // Another thread was faster.
             return Ok(());
         }
-        if is_cached && pieces.is_empty(side) && self.is_there_or_forgotten(side, chunk, end)? {
+        if pieces.is_empty(side) && self.is_there_or_forgotten(side, chunk, end)? {
             self.note_whole(lane, side, chunk);
             return Ok(());
         }
         let all = pages_in(chunk, &(chunk.start()..end)).end;
         let block = self.worthwhile(side, chunk, pieces, needed.clone(), all);
-        if block != needed {
-            // Ahead of need, if there is space.
-            match self.allocate_missing(side, chunk, pieces, block.clone()) {
-                Ok(()) => {
-                    if pieces.has(side, 0..all) {
-                        self.note_whole(lane, side, chunk);
-                    }
-                    return Ok(());
-                }
-                Err(Error::NoSpace { .. }) => {}
-                Err(error) => return Err(error),
-            }
+        if block == (0..all) && self.medium != Medium::PageCache {
+            let (file, at) = self.slot(side, chunk.start());
+            file.take_huge_page(at, end - chunk.start());
         }
-        self.allocate_missing(side, chunk, pieces, needed)?;
+        // Ahead of need, if there is space.
+        match self.allocate_missing(side, chunk, pieces, block.clone()) {
+            Err(Error::NoSpace { .. }) if block != needed => {
+                self.allocate_missing(side, chunk, pieces, needed)?;
+            }
+            result => result?,
+        }
         if pieces.has(side, 0..all) {
             self.note_whole(lane, side, chunk);
         }
         Ok(())
     }
 
-    /// Returns the pages that are worth allocating together with `needed`.
+    /// Returns the pages that are worth allocating together with `needed`, in a chunk of `all`
+    /// pages.
     fn worthwhile(
         &self,
         side: Side,
@@ -333,15 +184,21 @@ impl Pair {
         needed: Range<usize>,
         all: usize,
     ) -> Range<usize> {
-        if self.medium != Medium::PageCache {
-            return needed;
-        }
         // Sequential writes continue in the next chunk.
         let goes_on = needed.start == 0
             && chunk.0 > 0
             && self.chunk_state(ChunkIndex(chunk.0 - 1)).load(Ordering::Acquire) & flag_of(side)
                 != 0;
-        if goes_on { 0..all } else { pieces.block(side, needed, all) }
+        // A whole chunk is one page of the processor.
+        let fills = self.medium != Medium::PageCache
+            && (pieces.count(side, 0..all) + needed.len()) * FILLS > all;
+        let block = if goes_on || fills || planted!(ChunkForEachTouch) {
+            0..all
+        } else {
+            pieces.block(side, needed.clone(), all)
+        };
+        let may = side == Side::Home || self.may_allocate_ahead((block.len() * PAGE) as u64);
+        if may { block } else { needed }
     }
 
     /// Allocates those of `pages` that are missing, and never one that is allocated already. Where
@@ -385,10 +242,27 @@ impl Pair {
         let hole =
             file.next_hole(at).map_err(|e| Error::io_at("look for holes", file.path(), at, e))?;
         if hole >= at + len {
+            self.note_up_to_hole(side, chunk, chunk.start() + (hole - at));
             return Ok(true);
         }
-        unless!(PiecesBesideHoles, file.forget_folios(at, len));
+        if self.medium == Medium::PageCache {
+            unless!(PiecesBesideHoles, file.forget_folios(at, len));
+        }
         Ok(false)
+    }
+
+    /// Notes that the chunks behind `chunk` have no hole on `side` before the home byte `hole`. A
+    /// look for holes may take long: tmpfs goes through the file page by page. No state is created
+    /// for other superchunks, and in the reflection file those lie elsewhere.
+    fn note_up_to_hole(&self, side: Side, chunk: ChunkIndex, hole: u64) {
+        let superchunk = |chunk: ChunkIndex| chunk.0 / CHUNKS_PER_SUPERCHUNK as u64;
+        let after = (chunk.0 + 1..).map(ChunkIndex).take_while(|next| {
+            superchunk(*next) == superchunk(chunk) && next.start() + CHUNK as u64 <= hole
+        });
+        after.for_each(|next| {
+            let state = self.chunk_state(next);
+            self.recount(next, || state.fetch_or(flag_of(side), Ordering::Release));
+        });
     }
 
     /// Makes sure that the slice word of `page` is allocated.
@@ -409,7 +283,7 @@ impl Pair {
             if self.has_sums() && !planted!(SumsNotAllocated) {
                 self.allocate_reflection(layout::page_sums(first), layout::CHUNK_SUMS_LEN)?;
             }
-            self.recount(chunk, || state.fetch_or(known::SLICE_WORDS, Ordering::Release));
+            self.note_words_of(chunk);
             Ok(())
         })
     }
@@ -463,15 +337,16 @@ impl Pair {
             .map_err(|e| allocation_error(&self.reflection, at, len, e))
     }
 
-    /// Returns `true` if the home bytes of `chunk` may be loaded through the mapping.
+    /// Returns `true` if the home bytes `range` of one chunk may be loaded through the mapping.
     #[inline]
-    pub(crate) fn home_is_loadable(&self, chunk: ChunkIndex) -> Result<bool> {
+    pub(crate) fn home_is_loadable(&self, range: Range<u64>) -> Result<bool> {
+        let chunk = ChunkIndex::of(range.start);
         let state = self.chunk_state(chunk).load(Ordering::Acquire);
         if state & known::HOME != 0 || self.medium == Medium::PageCache {
             // On page cache a load from a hole allocates nothing.
             return Ok(true);
         }
-        if planted!(HolesLoaded) {
+        if planted!(HolesLoaded) || self.pieces_are_allocated(Side::Home, &range) {
             return Ok(true);
         }
         if state & known::HOME_HAS_HOLES != 0 {
@@ -496,6 +371,15 @@ impl Pair {
         }
     }
 
+    /// Returns `true` if the page's home bytes may be loaded, in a region of which not all may be.
+    /// Notes in the region if they may. The caller is as for
+    /// [`note_loadable`](Self::note_loadable).
+    #[cold]
+    pub(crate) fn is_loadable_alone(&self, region: &RegionState, page: PageIndex) -> bool {
+        self.note_loadable(region, page.region());
+        !region.home_is_loadable() && self.page_is_allocated(Side::Home, page)
+    }
+
     #[cold]
     fn look_for_holes(&self, chunk: ChunkIndex) -> Result<bool> {
         let _one_at_a_time = self.allocating.lock();
@@ -510,20 +394,13 @@ impl Pair {
             .home
             .next_hole(chunk.start())
             .map_err(|e| Error::io_at("look for holes", self.home.path(), chunk.start(), e))?;
-        let is_before_hole = |chunk: ChunkIndex| hole >= end.min(chunk.start() + CHUNK as u64);
-        let whole = is_before_hole(chunk);
+        let whole = hole >= end.min(chunk.start() + CHUNK as u64);
         let flag = if whole { known::HOME } else { known::HOME_HAS_HOLES };
         self.recount(chunk, || state.fetch_or(flag, Ordering::Release));
-        // The answer covers all chunks up to the hole, so note it for all of them. It may have
-        // taken long: tmpfs scans the file page by page. No state is created for other superchunks.
-        let superchunk = |chunk: ChunkIndex| chunk.0 / CHUNKS_PER_SUPERCHUNK as u64;
-        let after = (chunk.0 + 1..).map(ChunkIndex).take_while(|next| {
-            next.start() < end && superchunk(*next) == superchunk(chunk) && is_before_hole(*next)
-        });
-        after.for_each(|next| {
-            let state = self.chunk_state(next);
-            self.recount(next, || state.fetch_or(known::HOME, Ordering::Release));
-        });
+        if whole {
+            // The chunk that the file's end cuts short takes a look of its own.
+            self.note_up_to_hole(Side::Home, chunk, hole.min(end));
+        }
         Ok(whole)
     }
 

@@ -31,7 +31,7 @@
 //! May import `pair::{region, hints, log, stats}`, `lock`, `bitmap`, `units`, and words and fences
 //! of `platform`.
 
-use crate::bitmap::{Validity, bits, span};
+use crate::bitmap::{Side, Validity, bits, span};
 use crate::lock::try_lock_page_stable;
 use crate::mutant::{planted, unless};
 use crate::pair::Pair;
@@ -235,7 +235,9 @@ impl Pair {
             || planted!(KnownWhileCutting))
             && page.start() + PAGE as u64 <= self.len();
         let is_at_home = region.validity(page.in_region()) == Validity(0) || planted!(KnownAway);
-        let is_loadable = region.home_is_loadable() || planted!(HoleKnown);
+        let is_loadable = region.home_is_loadable()
+            || self.page_is_allocated(Side::Home, page)
+            || planted!(HoleKnown);
         is_inside && is_at_home && is_loadable && barrier::is_usual()
     }
 

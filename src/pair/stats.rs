@@ -124,6 +124,10 @@ counters! {
     scrub_passes = ScrubPasses,
     /// Pages that were deployed: all their valid slices were copied to the home file.
     deployments = Deployments,
+    /// Pages among them that were cold, and were deployed in the background.
+    cold_deployments = ColdDeployments,
+    /// Times that an operation waited for room in the budget of the companions.
+    budget_waits = BudgetWaits,
     /// Views that were given out.
     views = Views,
     /// Calls of `sync` that returned.

@@ -18,6 +18,7 @@ use crate::format::marker::Sessions;
 use crate::format::superblock::Superblock;
 use crate::mutant::{planted, unless};
 use crate::pair::Opened;
+use crate::pair::budget::Budget;
 use crate::pair::snapshots::Store;
 use std::io;
 use std::sync::Arc;
@@ -125,6 +126,8 @@ impl Mapped<'_> {
         let Carried { mut located, mut undo, verdict, companions, registration, .. } = self.carried;
         let options = located.opening.options;
         let maps_synchronously = self.medium == Medium::Dax && located.opening.forced.is_none();
+        let journal_len = journal.as_ref().map_or(0, Journal::longest_len);
+        let budget = options.reflection_budget.filter(|_| !options.read_only);
         let engine = Engine::new(Setup {
             pair: Opened {
                 platform: self.platform,
@@ -138,6 +141,7 @@ impl Mapped<'_> {
                 fresh: verdict.is_fresh,
                 integrity: self.integrity,
                 damage_reporter: options.damage_reporter.clone(),
+                budget: budget.map(|bytes| Budget::new(bytes, journal_len)),
             },
             policy: options.deploy,
             superblock,
@@ -157,9 +161,11 @@ impl Mapped<'_> {
             sync_every: options.sync_every,
             auto_snapshots: options.auto_snapshots,
             scrub: options.scrub,
+            deploy_idle: options.deploy_idle.filter(|_| !options.read_only),
             reporter: options.reporter.clone(),
         });
         engine.begin_snapshots(options.read_only)?;
+        engine.begin_budget();
         engine.begin_interval()?;
         let of_home = &mut located.home.if_it_fails;
         let steps = [of_home, &mut undo.made, &mut undo.marked, &mut undo.made_journal];

@@ -48,6 +48,8 @@ mod common;
 
 #[cfg(target_os = "linux")]
 mod allocation;
+#[cfg(target_os = "linux")]
+mod background;
 #[cfg(unix)]
 mod boundaries;
 #[cfg(unix)]

@@ -8,14 +8,20 @@
 //! | `policy` | which reads count, and how often |
 //! | `pin` | the pins of views |
 //! | `punch` | gives reflection pages back to the file system |
+//! | `words` | zeroes the words of deployed pages |
+//! | `cold` | background deployment of cold pages |
+//! | `admission` | the wait of operations for room in the budget |
 //!
 //! May import `commit`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
+pub mod admission;
+pub mod cold;
 pub mod on_read;
 pub mod pin;
 pub mod policy;
 pub mod punch;
 pub mod region;
+mod words;
 
 use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};

@@ -87,8 +87,8 @@ impl Engine {
         let lane = self.lane();
         let _pinned = lane.pin();
         // In a read section and within the file: what is learned about the chunk stays true.
-        let is_loadable = || self.home_is_loadable(ChunkIndex::of(page.start())).unwrap_or(false);
-        page.start() < self.len() && is_loadable()
+        let bytes = page.start()..page.start() + PAGE as u64;
+        page.start() < self.len() && self.home_is_loadable(bytes).unwrap_or(false)
     }
 
     /// Returns the allocation flags of the page's chunk.

@@ -19,7 +19,7 @@
 
 use crate::bitmap::{Side, Validity, span};
 use crate::engine::Engine;
-use crate::engine::deploy::region::Pins;
+use crate::engine::deploy::region::{Pins, Which};
 use crate::engine::plan::{self, RegionPlan};
 use crate::error::{Error, Result};
 use crate::mutant::{planted, unless};
@@ -70,7 +70,7 @@ impl Engine {
         for plan in &plans {
             // Makes all held locks exclusive for each region. That is more than needed, and
             // harmless.
-            match self.deploy_locked(&lane, plan, &held, Pins::Respect) {
+            match self.deploy_locked(&lane, plan, &held, (Pins::Respect, Which::All)) {
                 // For slice words that are not yet known to be allocated.
                 Err(Error::NoSpace { .. }) => return Ok(false),
                 other => other.map(drop)?,
@@ -136,7 +136,8 @@ impl Engine {
         let is_whole = !self.session.cutting.load(Ordering::SeqCst) && last < self.len();
         // Check these after the lock words: by now this thread sees all changes of their last
         // holders.
-        if is_whole && region.home_is_loadable() && region.validity(place) == Validity(0) {
+        let is_loadable = region.home_is_loadable() || self.page_is_allocated(Side::Home, page);
+        if is_whole && is_loadable && region.validity(place) == Validity(0) {
             lane.stats.bump(Counter::Views, 1);
             return true;
         }

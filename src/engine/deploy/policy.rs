@@ -12,6 +12,7 @@ use crate::pair::hints::is_one_in;
 use crate::pair::log::lane::Lane;
 use crate::pair::region::RegionState;
 use crate::pair::stamps::NOTED;
+use crate::primitive::{AtomicU8, Ordering};
 use crate::units::{PAGE, PAGES_PER_REGION};
 use std::ops::Range;
 
@@ -83,10 +84,50 @@ pub(in crate::engine) fn are_held(region: &RegionState, pages: &Range<usize>) ->
     region.lock.is_locked() || locked.iter().any(|page| page.lock.is_locked())
 }
 
+/// The policy of one file, which may change at any time.
+pub(in crate::engine) struct PolicyCell(AtomicU8);
+
+impl PolicyCell {
+    pub fn new(policy: DeployPolicy) -> Self {
+        PolicyCell(AtomicU8::new(policy as u8))
+    }
+
+    fn get(&self) -> DeployPolicy {
+        let now = self.0.load(Ordering::Relaxed);
+        let all = [DeployPolicy::Lazy, DeployPolicy::Eager, DeployPolicy::Manual];
+        all.into_iter().find(|policy| *policy as u8 == now).unwrap_or(DeployPolicy::Adaptive)
+    }
+
+    fn set(&self, policy: DeployPolicy) {
+        self.0.store(policy as u8, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if a write may deploy its pages.
+    #[inline(always)]
+    pub fn deploys_writes(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & DeployPolicy::DEPLOYS_WRITES != 0
+    }
+
+    /// Returns `true` if reads deploy pages.
+    fn deploys_reads(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & DeployPolicy::DEPLOYS_READS != 0
+    }
+}
+
 impl Engine {
     /// Returns `true` if reads of this file deploy pages. They enter no gate, so they do not where
     /// cuts are taken.
     pub(super) fn deploys_on_read(&self) -> bool {
-        self.policy == DeployPolicy::Lazy && !self.keeps_cuts
+        self.policy.deploys_reads() && !self.keeps_cuts
+    }
+
+    /// Returns the policy of this file.
+    pub fn policy(&self) -> DeployPolicy {
+        self.policy.get()
+    }
+
+    /// Changes the policy of this file. Operations that run may go by the old one.
+    pub fn set_policy(&self, policy: DeployPolicy) {
+        self.policy.set(policy);
     }
 }

@@ -36,6 +36,9 @@ pub(in crate::engine) enum Pins {
 pub(in crate::engine) enum Which {
     /// All that are not deployed yet.
     All,
+    /// All that are not deployed yet, right after a write. They get no stamp: a stamp says that
+    /// readers have come, and none have.
+    Written,
     /// The pages of a region, unless all of them that lie in the range are in the reflection file
     /// as a whole. From there they are read as fast.
     Scattered,
@@ -71,7 +74,7 @@ impl Engine {
             let _inside = self.enter_cut(&lane);
             let held = plan::lock_all(&[plan]);
             self.check_range(range.start, range.end - range.start)?;
-            deployed += self.deploy_locked(&lane, &plan, &held, pins)?;
+            deployed += self.deploy_locked(&lane, &plan, &held, (pins, which))?;
         }
         Ok(deployed)
     }
@@ -83,7 +86,7 @@ impl Engine {
         lane: &Lane,
         plan: &RegionPlan<'_>,
         held: &[LockGuard<'_>],
-        pins: Pins,
+        (pins, which): (Pins, Which),
     ) -> Result<u64> {
         let region = plan.state;
         // If a slice has changed since the last durable point, its home slot belongs to that point,
@@ -146,7 +149,8 @@ impl Engine {
         if pins == Pins::Respect {
             // The file stays in use, so readers profit from the loadable flag and the stamps.
             self.note_loadable(region, plan.index);
-            pages.iter().for_each(|&n| self.stamp_deployed(plan.index.page(n), region));
+            let stamped = pages.iter().filter(|_| which != Which::Written);
+            stamped.for_each(|&n| self.stamp_deployed(plan.index.page(n), region));
         }
         lane.stats.bump(Counter::Deployments, pages.len() as u64);
         Ok(pages.len() as u64)

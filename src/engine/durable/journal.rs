@@ -275,6 +275,16 @@ impl Journal {
         self.platform.sync_data(file, id).map_err(failed("sync"))
     }
 
+    /// Returns the journal's length in bytes.
+    pub fn len(&self) -> u64 {
+        (self.ring.lock().all + HEADERS as u64) * BLOCK as u64
+    }
+
+    /// Returns the length in bytes up to which the journal grows by use.
+    pub fn longest_len(&self) -> u64 {
+        (self.ring.lock().most + HEADERS as u64) * BLOCK as u64
+    }
+
     /// Returns the journal's path, for messages.
     pub fn path(&self) -> &Path {
         &self.path

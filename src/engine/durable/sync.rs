@@ -2,8 +2,10 @@
 //!
 //! May import `plan`, `pair`, and what lies below them.
 
+use crate::config::Durability;
 use crate::engine::Engine;
 use crate::engine::durable::Durable;
+use crate::engine::worker::Request;
 use crate::error::{Error, Result};
 use crate::mutant::planted;
 use crate::pair::stats::Counter;
@@ -26,6 +28,13 @@ impl Engine {
             None => 0,
         };
         self.lane().stats.bump(Counter::Syncs, 1);
+        if self.durability == Durability::AtomicSync
+            && let Some(budget) = &self.budget
+            && self.companions_take(budget) > budget.early()
+        {
+            // The point has made slots free that the worker could not give back.
+            let _is_served = self.worker.request(Request::Space);
+        }
         Ok(made)
     }
 

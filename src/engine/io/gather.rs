@@ -111,7 +111,7 @@ impl RunCopier<'_> {
         }
         // A page with a valid slot in the reflection file was written, so all of it is allocated
         // there.
-        if !self.engine.home_is_loadable(ChunkIndex::of(all.start))? {
+        if !self.engine.home_is_loadable(all.clone())? {
             return self.take_valid(validity, span);
         }
         self.engine.note_loadable(region, span.page.region());
@@ -207,7 +207,7 @@ impl Engine {
     ) -> Result<()> {
         let (file, at) = self.slot(side, offset);
         // A valid reflection slot was written, so it is allocated; a home slot may be a hole.
-        if side == Side::Reflection || self.home_is_loadable(ChunkIndex::of(offset))? {
+        if side == Side::Reflection || self.home_is_loadable(offset..offset + to.len() as u64)? {
             file.copy_out(to, at);
             return Ok(());
         }

@@ -45,9 +45,9 @@ impl Engine {
         // and only then it reduces `backed`.
         let Some(filling) = slots.to_fill(to) else { return pinned.abort() };
         let first_len = if planted!(InPageLengthFirst) { self.len() } else { 0 };
-        let page = PageIndex::of(offset);
-        let place = page.in_region();
-        let Some(region) = self.state.loaded(page.region()) else { return pinned.abort() };
+        let index = PageIndex::of(offset);
+        let place = index.in_region();
+        let Some(region) = self.state.loaded(index.region()) else { return pinned.abort() };
         let page = &region.pages[place];
         let Some(look) = Stamp::begin(&region.lock, &page.lock) else { return pinned.abort() };
         // Checked after the versions are loaded. An earlier check may have seen the length before a
@@ -62,11 +62,13 @@ impl Engine {
         let slices = Slices::first(slices_of(offset, len));
         let sides = region.validity_of(page, place).bits_from(offset);
         let there = Slices(sides).and(slices);
-        // A valid reflection slot was written, so it is allocated. The home slots are either all
-        // loadable or none. Combined as words, since two conditions would become two branches, one
-        // of which depends on the side.
+        // A valid reflection slot was written, so it is allocated. As a rule the home slots of a
+        // region are either all loadable or none. Combined as words, since two conditions would
+        // become two branches, one of which depends on the side.
         let loadable = if planted!(HoleReadAtOnce) { 1 } else { region.home_loadable() };
-        if slices.without(there).0 & u64::from(loadable).wrapping_sub(1) != 0 {
+        if slices.without(there).0 & u64::from(loadable).wrapping_sub(1) != 0
+            && !self.is_loadable_alone(region, index)
+        {
             return pinned.abort();
         }
         // While pages are mixed, whole lines are copied line by line, each line from its side, even

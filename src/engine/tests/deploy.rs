@@ -3,7 +3,10 @@
 use super::fixture::{new_file, open, options};
 use crate::Medium;
 use crate::engine::deploy::region::{Pins, Which};
-use crate::units::{PAGE, REGION, RegionIndex};
+use crate::pair::page_table::known;
+use crate::units::{CHUNK, ChunkIndex, PAGE, PageIndex, REGION, RegionIndex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A slice is valid at home now, and in the reflection file at the durable point. A deployment
 /// makes durable points before it gives space back, but another thread may write in between.
@@ -44,8 +47,14 @@ fn a_region_word_deploys_the_pages_that_it_undeployed() {
     assert_eq!((region.region_word(), region.pages[0].slice_word()), (0xFFFE, 0));
     file.write_at(&[3; 128], 64).expect("a write");
     file.write_at(&[4; 128], PAGE as u64).expect("a write");
-    assert_eq!(file.deploy(0..REGION as u64).expect("a deployment"), 16);
+    assert_eq!(file.engine().deploy(0..REGION as u64).expect("a deployment"), 16);
     assert_eq!(region.region_word(), 0b10, "both words have undeployed page 1");
+    assert_eq!(region.pages[1].slice_word(), !0);
+    // Zeroed, so that their storage can be given back.
+    let before = region.lock.begin();
+    file.engine().punch_deployed(0..REGION as u64).expect("no error");
+    assert_eq!((region.region_word(), region.pages[1].slice_word()), (0, 0));
+    assert_ne!(region.lock.begin(), before, "a reader may have seen one of the words before");
     assert_eq!((0..64).filter(|n| region.validity(*n).0 != 0).count(), 0);
     let mut read = vec![0; 16 * PAGE];
     file.read_at(&mut read, 0).expect("a read");
@@ -76,4 +85,58 @@ fn a_region_bit_does_not_move_slices_that_stay_undeployed() {
     let mut read = [0; PAGE];
     file.read_at(&mut read, 0).expect("a read");
     assert!(read[64..128] == [3; 64] && read[..64] == [2; 64] && read[128..] == [2; PAGE - 128]);
+}
+
+/// A thread that is about to load a region finds its words, or finds that they have no storage. It
+/// must not find storage that is given back right after.
+#[test]
+fn words_are_given_back_after_all_threads_that_may_load_their_region() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = new_file(folder.path(), CHUNK as u64);
+    let engine = file.engine();
+    // Words alone, without a slot: only the words are given back.
+    file.load::<u8>(0).expect("a read");
+    engine.ensure_slice_word(PageIndex(0)).expect("storage");
+    let is_over = AtomicBool::new(false);
+    let has_words = || engine.alloc_flags_of(PageIndex(0)) & known::SLICE_WORDS != 0;
+    std::thread::scope(|scope| {
+        let lane = engine.lane();
+        let reading = lane.pin();
+        scope.spawn(|| {
+            engine.punch_chunk(ChunkIndex(0)).expect("no error");
+            is_over.store(true, Ordering::SeqCst);
+        });
+        while has_words() {
+            std::thread::yield_now();
+        }
+        // The flag is gone first. The storage goes after this read section.
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!is_over.load(Ordering::SeqCst), "the punch does not wait");
+        drop(reading);
+    });
+    assert!(!has_words() && file.stats().punches == 1);
+}
+
+/// A chunk keeps its words while one of them is not zero.
+#[test]
+fn words_in_use_are_not_given_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = new_file(folder.path(), 2 * CHUNK as u64);
+    let engine = file.engine();
+    file.write_at(&[1; 64], 64).expect("a write");
+    file.write_at(&[2; 64], (CHUNK - PAGE) as u64).expect("a write");
+    file.engine().deploy(0..PAGE as u64).expect("a deployment");
+    engine.punch_chunk(ChunkIndex(0)).expect("no error");
+    let has_words = || engine.alloc_flags_of(PageIndex(0)) & known::SLICE_WORDS != 0;
+    assert!(has_words(), "a word of another region is not zero");
+    assert_eq!(file.load::<u8>((CHUNK - PAGE) as u64).expect("a read"), 2);
+    file.deploy(0..CHUNK as u64).expect("a deployment");
+    assert_eq!(has_words(), cfg!(not(all(target_os = "linux", not(atomic_mmap_portable)))));
+    // They are allocated anew by a write of more than a slice, which is no direct store.
+    file.write_at(&[3; 128], 128).expect("a write");
+    assert!(has_words());
+    file.close(crate::CloseMode::Unsynced).expect("a close");
+    let file = open(folder.path(), options(0));
+    let found: [u8; 192] = file.load(0).expect("a read");
+    assert_eq!([found[64], found[128]], [1, 3]);
 }

@@ -1,7 +1,7 @@
 //! Tests of `pair::space`: the counts of allocated pages.
 
 use crate::bitmap::Side;
-use crate::units::{CHUNK, PAGE};
+use crate::units::PAGE;
 use crate::{AtomicMappedFile, Medium};
 
 /// The counts are read without a walk. They equal the sums that a walk through all chunks finds.
@@ -24,7 +24,7 @@ fn the_counts_of_both_files_are_what_a_walk_through_all_chunks_finds() {
         file.write_at(&[1; 10], 0).expect("a write");
         let one = check("one page")[1];
         // The slots, and the words beside them.
-        let expected = if medium == Medium::Ram { CHUNK + PAGE } else { PAGE + 2 * PAGE };
+        let expected = if medium == Medium::Ram { PAGE + PAGE } else { PAGE + 2 * PAGE };
         assert_eq!(one, expected as u64, "{medium:?}");
         assert_eq!(file.stats().reflection_allocated, one);
         file.write_at(&vec![1; 3 << 20], 100).expect("a write");

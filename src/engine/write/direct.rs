@@ -37,7 +37,7 @@ use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
 use crate::platform::{InLine, Platform};
 use crate::primitive::{Ordering, fence};
-use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, WORD};
+use crate::units::{PAGE, PageIndex, SLICE, WORD};
 
 /// Configuration of direct stores: the part of a file that one instruction can store.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +130,7 @@ impl Engine {
             && ends_at <= self.len()
             && region.has_no_observers(place)
             && !self.epochs.is_on()
-            && self.is_backed(page.region(), region, expected)
+            && self.is_backed(page, region, expected)
             && !planted!(StoreToFreeSlot);
         if !is_as_expected {
             return self.try_direct_locked(lane, region, held, &Segment { offset, data });
@@ -255,7 +255,7 @@ impl Engine {
         // Cache the answer in the region for the next write.
         self.note_loadable(region, index);
         let is_pinned = region.is_pinned(place) && !planted!(StoreOverView);
-        if is_pinned || !self.is_backed(index, region, side) {
+        if is_pinned || !self.is_backed(page, region, side) {
             return false;
         }
         self.clear_stamp(index, region, 1 << place);
@@ -271,15 +271,15 @@ impl Engine {
         true
     }
 
-    /// Returns `true` if the region's slots on `side` are known to be allocated. The caller holds a
-    /// page of which some slices are valid there.
+    /// Returns `true` if the page's slots on `side` are known to be allocated. The caller holds the
+    /// page, and some of its slices are valid there.
     #[inline(always)]
-    fn is_backed(&self, index: RegionIndex, region: &RegionState, side: Side) -> bool {
+    fn is_backed(&self, page: PageIndex, region: &RegionState, side: Side) -> bool {
         let is_there = match side {
             Side::Home => region.home_is_loadable(),
-            Side::Reflection => self.side_is_allocated(index, side, false),
+            Side::Reflection => self.side_is_allocated(page.region(), side, false),
         };
-        is_there || planted!(StoreToHole)
+        is_there || self.page_is_allocated(side, page) || planted!(StoreToHole)
     }
 
     /// Stores `bytes` at `at` by one instruction. The statistics count it as one written line: see

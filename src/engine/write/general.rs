@@ -12,7 +12,6 @@
 use crate::bitmap::{Slices, span};
 use crate::config::{DeployPolicy, Durability};
 use crate::engine::Engine;
-use crate::engine::deploy::region::{Pins, Which};
 use crate::engine::io::prefetch::PREFETCHED_SEGMENTS;
 use crate::engine::plan::{self, Segment};
 use crate::error::{Error, Result};
@@ -50,6 +49,7 @@ impl Engine {
         if let Some(durable) = &self.durable {
             self.check_not_overdue(durable)?;
         }
+        let _room = self.admit(segments)?;
         match self.commit_once(segments, read_set) {
             // The operation rewrites slices that have changed since the last durable point, so it
             // would need the log. After a new durable point it does not.
@@ -76,12 +76,10 @@ impl Engine {
         let asked = segments.iter().map(|segment| segment.data.len() as u64).sum::<u64>();
         self.lane().stats.bump(Counter::BytesAsked, asked);
         self.make_durable_after_write()?;
-        if self.policy == DeployPolicy::Eager
+        if self.policy() == DeployPolicy::Eager
             && let (Some(first), Some(last)) = (segments.first(), segments.last())
         {
-            let range = first.offset..last.range().end;
-            // The write is committed, so a failed deployment is not its failure.
-            let _deployed_later_otherwise = self.deploy_pages(range, Pins::Respect, Which::All);
+            self.deploy_written(first.offset..last.range().end);
         }
         Ok(())
     }

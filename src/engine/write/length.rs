@@ -149,6 +149,7 @@ impl Engine {
     ) -> Result<()> {
         self.check_usable()?;
         let op = Resize { len: new, segments, read_set };
+        let _room = self.admit(segments)?;
         match self.resize(&op, closure) {
             Err(Error::TooLarge { .. }) if self.may_make_point_first() => {
                 self.sync()?;

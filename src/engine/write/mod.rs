@@ -7,6 +7,7 @@
 //! | `length` | operations that change the file's length |
 //! | `page` | writes within one page |
 //! | `range` | writes over several pages or ranges |
+//! | `eager` | deployment right after a write |
 //! | `checks` | what every write validates under its locks |
 //!
 //! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
@@ -14,6 +15,7 @@
 
 pub mod checks;
 pub mod direct;
+pub mod eager;
 pub mod general;
 pub mod length;
 pub mod page;
@@ -29,8 +31,7 @@ use crate::units::PAGE;
 /// The properties of a file that choose the way of a write.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Mode {
-    /// `true` if a write may take a fast path: the file may be written to, no cuts are taken, and
-    /// no page is deployed right after the write.
+    /// `true` if a write may take a fast path: the file may be written to, and no cuts are taken.
     pub is_fast: bool,
     /// `true` if such a write has nothing to do besides its commit: the file has no page sums.
     pub is_plain: bool,
@@ -45,13 +46,8 @@ pub(in crate::engine) struct Mode {
 impl Mode {
     /// `is_special` says that a write has more to do than its commit and the page's sum, or must
     /// not happen.
-    pub fn of(
-        platform: &Platform,
-        (is_special, has_sums): (bool, bool),
-        by_call: bool,
-        policy: DeployPolicy,
-    ) -> Mode {
-        let is_fast = !is_special && policy != DeployPolicy::Eager;
+    pub fn of(platform: &Platform, (is_special, has_sums): (bool, bool), by_call: bool) -> Mode {
+        let is_fast = !is_special;
         Mode {
             is_fast,
             is_plain: is_fast && !has_sums,
@@ -65,6 +61,35 @@ impl Engine {
     /// Writes `data` at `offset`: one operation, whatever its size.
     #[inline]
     pub fn write(&self, data: &[u8], offset: u64) -> Result<()> {
+        if self.policy.deploys_writes() {
+            return self.write_by_policy(data, offset);
+        }
+        self.write_lazily(data, offset)
+    }
+
+    /// Writes as [`write_lazily`](Self::write_lazily) does. Then deploys pages as the policy says.
+    #[inline(never)]
+    fn write_by_policy(&self, data: &[u8], offset: u64) -> Result<()> {
+        let range = offset..offset.saturating_add(data.len() as u64);
+        if self.policy() == DeployPolicy::Eager {
+            return self.write_eagerly(data, offset);
+        }
+        let paying = self.pages_worth_deploying(range);
+        self.write_lazily(data, offset)?;
+        paying.into_iter().for_each(|pages| self.deploy_written(pages));
+        Ok(())
+    }
+
+    /// Writes as [`write_lazily`](Self::write_lazily) does, and deploys the pages at once.
+    pub fn write_eagerly(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.write_lazily(data, offset)?;
+        self.deploy_written(offset..offset + data.len() as u64);
+        Ok(())
+    }
+
+    /// Writes `data` at `offset`, and leaves it in the slots that were free.
+    #[inline]
+    fn write_lazily(&self, data: &[u8], offset: u64) -> Result<()> {
         if self.direct.takes(offset, data.len()) {
             if self.try_direct(data, offset) { Ok(()) } else { self.write_not_direct(data, offset) }
         } else if offset as usize % PAGE + data.len() <= PAGE {

@@ -14,6 +14,7 @@
 
 mod killers;
 mod snapshots;
+mod space;
 mod sums;
 
 use crate::part::{Outcome, Settings};

@@ -87,6 +87,16 @@ impl Platform {
         }
     }
 
+    /// Requests one huge page for the aligned 2 MiB of the file at `offset`. The mapping is the
+    /// file's. A hint that passes no gate. Holes may become allocated, and no byte changes.
+    pub fn take_huge_page(&self, file: &File, mapping: &Mapping, offset: u64) {
+        match file {
+            File::System(file) => sys::take_huge_page(file, mapping, offset),
+            #[cfg(feature = "recorder")]
+            File::Simulated(_) => {}
+        }
+    }
+
     /// Drops whole clean pages of the range from the page cache. A hint that passes no gate. The
     /// range keeps its contents, also for threads that load and store there.
     pub fn forget_cached(&self, file: &File, mapping: &Mapping, offset: u64, len: u64) {

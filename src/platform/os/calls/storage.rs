@@ -74,6 +74,15 @@ impl Platform {
         }
     }
 
+    /// Returns `true` if [`FileStat::blocks`](crate::platform::FileStat::blocks) leaves out holes.
+    pub fn counts_storage(&self) -> bool {
+        match self {
+            #[cfg(feature = "recorder")]
+            Platform::Simulated(_) => false,
+            _ => cfg!(unix),
+        }
+    }
+
     /// Reserves storage for a range of less than a page that begins at the end of the file, and
     /// leaves the file's length as it is. Where the file system has no call for this, zeros are
     /// written there. That makes the file longer, by bytes that have storage.

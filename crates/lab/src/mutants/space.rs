@@ -1,0 +1,24 @@
+//! The rest of the table of killers: the bugs in space that is given back, in its budget and in
+//! background deployment.
+//!
+//! Invariant: each bug in the crate's `src/mutant/space_bugs.rs` has a row here.
+
+use super::killers::{Killer, test};
+use atomic_mmap::testing::mutants::Mutant;
+
+/// Returns the test that notices a bug in space, or `None` if the bug is none of those.
+pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
+    use Mutant::*;
+    Some(match mutant {
+        BudgetNotHeeded | NotAdmitted | AheadOfBudget => {
+            test("background", "the_companions_stay_below")
+        }
+        SweepMakesPoint => test("background", "with_atomic_sync_the_worker"),
+        PunchWordsInUse => test("atomic_mmap", "words_in_use_are_not_given_back"),
+        PunchWordsNoWait => test("atomic_mmap", "words_are_given_back_after_all_threads"),
+        NamedWordsPunched => test("allocation", "nothing_is_stored_to_a_hole"),
+        ZeroedByTwoStores => test("background", "both_words_of_a_deployed_page"),
+        ZeroedNotClosed => test("atomic_mmap", "a_region_word_deploys"),
+        _ => return None,
+    })
+}

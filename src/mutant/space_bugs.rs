@@ -1,0 +1,33 @@
+//! The deliberate bugs of space that is given back, of its budget and of background deployment: the
+//! file of each, its name, and what it breaks.
+//!
+//! Owns: a macro that adds them to the list of `bugs`. May import nothing from the crate.
+
+macro_rules! with_those_of_space {
+    ($list:ident; $($others:tt)*) => {
+        $list! {
+            $($others)*
+            "pair/budget.rs" {
+                BudgetNotHeeded "budget-not-heeded": "an operation does not wait for room in the budget",
+                AheadOfBudget "ahead-of-budget": "space is allocated ahead of need although the budget is tight",
+            }
+            "engine/deploy/admission.rs" {
+                NotAdmitted "not-admitted": "operations reserve no room in the budget",
+            }
+            "engine/deploy/cold.rs" {
+                SweepMakesPoint "sweep-makes-point": "background deployment makes a durable point with AtomicSync",
+            }
+            "engine/deploy/words.rs" {
+                ZeroedByTwoStores "zeroed-by-two-stores": "the two words of a deployed page are zeroed without an undo record",
+                ZeroedNotClosed "zeroed-not-closed": "the words of deployed pages change without a new version",
+            }
+            "engine/deploy/punch.rs" {
+                PunchWordsNoWait "punch-words-no-wait": "words are punched without waiting for threads that load their region",
+                PunchWordsInUse "punch-words-in-use": "the words of a chunk are punched while some are not zero",
+                NamedWordsPunched "named-words-punched": "words are punched that a flip record would still write back",
+            }
+        }
+    };
+}
+
+pub(super) use with_those_of_space;
