@@ -16,12 +16,13 @@
 //! | `sqlite` | SQLite on this crate's VFS, against SQLite on its own |
 //! | `ratios` | the goals, and their measurements |
 //! | `snapshots` | snapshots, against the same work without them |
+//! | `policies` | deployment by policy, in the background and within a budget; tail latency |
 //! | `alone` | one operation, for a profiler |
 //! | `scratch` | the folders of the files |
 //!
 //! Imports go downwards in this order, from the bottom up: `scratch`, `offsets`, `memory`,
 //! `subject`; `ours`, `baselines`, `peers`; `measure`; `ratios`, `figures`; `practical`, `fio`,
-//! `sqlite`, `snapshots`, `alone`.
+//! `sqlite`, `snapshots`, `policies`, `alone`.
 
 pub mod alone;
 pub mod baselines;
@@ -32,6 +33,7 @@ pub mod memory;
 pub mod offsets;
 pub mod ours;
 pub mod peers;
+pub mod policies;
 pub mod practical;
 pub mod ratios;
 pub mod scratch;

@@ -28,6 +28,12 @@ usage: cargo run --release -p bench -- <what> [options]
   snapshots          measures writes with automatic snapshots, first writes after a snapshot, snapshots of a large file,
                      reads of snapshots, their space, and page sums, prints a table, and writes target/bench/snapshots.json
 
+  policies           measures mixes of reads and writes under each policy of deployment, hot spots within a budget, and
+                     the storage of sparse writes, prints a table, and writes target/bench/policies.json
+
+  tail               measures percentiles of reads and writes under each policy beside the raw copy, prints a table, and
+                     writes target/bench/tail.json and tail.svg
+
   figures            the papers' figures, with all contenders in them: target/bench/figures/index.html. SQLite, LMDB
                      and redb are there with --features peers, PMDK where libpmemobj is installed
   alone WHAT         one operation over and over, for a profiler: write, read, transact (of eight), limit
@@ -36,7 +42,7 @@ usage: cargo run --release -p bench -- <what> [options]
 
   --quick            fewer rounds
   --only NAME        only the groups (small, documents, index, log, files; or tpcc, update, pages, small, readers, ycsb, bytes, speedtest1; or auto, touch, seal,
-                     snapshot_read, sums, space; or writes, transactions, reads, ram, scaling, volume, baselines, opening,
+                     snapshot_read, sums, space; or mixes, budget, sparse; or writes, transactions, reads, ram, scaling, volume, baselines, opening,
                      dram) with this in their name
   --dir FOLDER       where the files lie (default: /dev/shm; for practical, and for the files on disk of fio and
                      sqlite, the temporary folder)
@@ -47,12 +53,14 @@ usage: cargo run --release -p bench -- <what> [options]
 type Table = fn(&Options) -> io::Result<Found>;
 
 /// The measurements that print a table, by their names.
-const TABLES: [(&str, Table); 5] = [
+const TABLES: [(&str, Table); 7] = [
     ("ratios", ratios::measure),
     ("practical", bench::practical::measure),
     ("fio", bench::fio::measure),
     ("sqlite", bench::sqlite::measure),
     ("snapshots", bench::snapshots::measure),
+    ("policies", bench::policies::measure),
+    ("tail", bench::policies::tail::measure),
 ];
 
 /// Starts this program again in a mount namespace of its own, where that is allowed. So what it

@@ -28,7 +28,8 @@ impl std::fmt::Display for Goal {
     }
 }
 
-/// The names in `ratios.json`, `practical.json`, `fio.json`, `sqlite.json` and `snapshots.json`,
+/// The names in `ratios.json`, `practical.json`, `fio.json`, `sqlite.json`, `snapshots.json`
+/// and `policies.json`,
 /// with their meanings and goals.
 pub const GOALS: &[(&str, Goal, &str)] = &[
     ("write_64B_vs_one_drain", Goal::AtMost(1.35), "64 bytes, random, to copy and one drain"),
@@ -99,6 +100,19 @@ pub const GOALS: &[(&str, Goal, &str)] = &[
     ("sums_write_64B", Goal::AtMost(1.35), "64 bytes with page sums"),
     ("sums_read_4KiB", Goal::AtMost(1.35), "4 KiB, verified by each read, to a file without sums"),
     ("opens_10000_files", Goal::AtLeast(1.0), "1 if a process can have that many files open"),
+    (
+        "adaptive_worst",
+        Goal::AtMost(1.05),
+        "`Adaptive` to the best other policy, in the worst cell",
+    ),
+    ("ram_adaptive_worst", Goal::AtMost(1.05), "the same in RAM"),
+    ("budget_hot_4KiB", Goal::AtLeast(0.8), "hot spots with a budget of a tenth of the file"),
+    ("budget_hot_64B", Goal::AtLeast(0.8), "the same, 64 bytes"),
+    (
+        "sparse_disk_per_touched_byte",
+        Goal::AtMost(1.1),
+        "companions of a sparse file, once the worker has nothing left to do",
+    ),
 ];
 
 /// Returns the goal with this name.

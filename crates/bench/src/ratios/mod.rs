@@ -58,7 +58,7 @@ impl Found {
         self.values.push((name.to_owned(), value));
     }
 
-    fn add_detail(&mut self, name: &str, value: f64) {
+    pub(crate) fn add_detail(&mut self, name: &str, value: f64) {
         self.values.push((name.replace(' ', "_"), value));
     }
 

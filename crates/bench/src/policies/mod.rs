@@ -1,0 +1,58 @@
+//! Deployment by policy, in the background and within a budget: the table, and
+//! `target/bench/policies.json`.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mixes` | mixes of reads and writes under each policy |
+//! | `space` | hot spots within a budget, and the storage of sparse writes |
+//! | `tail` | percentiles of each policy beside the raw copy: `bench -- tail` |
+//!
+//! May import `measure`, `offsets`, `scratch`, `subject`, `ours`, `ratios`, and the distribution of
+//! `figures`.
+
+mod mixes;
+mod space;
+pub mod tail;
+
+use crate::measure::Effort;
+use crate::ratios::{Found, Options};
+use crate::scratch::Scratch;
+use atomic_mmap::{DeployPolicy, Medium};
+use std::io;
+
+/// The policies, by their names in the table.
+const POLICIES: [(&str, DeployPolicy); 4] = [
+    ("lazy", DeployPolicy::Lazy),
+    ("eager", DeployPolicy::Eager),
+    ("manual", DeployPolicy::Manual),
+    ("adaptive", DeployPolicy::Adaptive),
+];
+
+/// Measures everything, and prints the table.
+///
+/// # Errors
+/// Returns an error of the system or the crate.
+pub fn measure(options: &Options) -> io::Result<Found> {
+    let effort = Effort::new(options.quick);
+    let mut found = Found::default();
+    type Group<'a> = (&'a str, Box<dyn Fn(&Scratch, &mut Found) -> io::Result<()> + 'a>);
+    let groups: [Group<'_>; 5] = [
+        ("mixes", Box::new(|s, f| mixes::measure(&effort, Medium::Dax, s, f))),
+        ("mixes_ram", Box::new(|s, f| mixes::measure(&effort, Medium::Ram, s, f))),
+        ("budget", Box::new(|s, f| space::hot_spots(&effort, Medium::Dax, s, f))),
+        ("sparse_ram", Box::new(|s, f| space::sparse(Medium::Ram, s, f))),
+        ("sparse", Box::new(|_, f| space::sparse_on_disk(f))),
+    ];
+    for (name, group) in &groups {
+        if options.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
+            let scratch = Scratch::new(options.base.as_deref())?;
+            group(&scratch, &mut found)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the name of a row on this medium.
+fn row(medium: Medium, name: &str) -> String {
+    if medium == Medium::Dax { name.to_owned() } else { format!("{medium}_{name}") }
+}
