@@ -78,6 +78,7 @@ pub use api::optional::Optional;
 pub use api::slot::{Bits, Integer, Slot};
 pub use api::snapshot::{Snapshot, SnapshotInfo};
 pub use api::source::Source;
+pub use api::stage::Stage;
 pub use api::transaction::Transaction;
 pub use api::value::{Readable, Record, Writable};
 pub use api::verify::{DamagedPage, Repair, RepairedPage, Verification};

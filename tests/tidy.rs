@@ -207,7 +207,7 @@ fn string_literals(line: &str) -> Vec<String> {
 }
 
 /// The wings of the engine, the highest first. A wing may call and import from those below it.
-const WINGS: [&str; 20] = [
+const WINGS: [&str; 21] = [
     "mod.rs",
     "tasks.rs",
     "close.rs",
@@ -222,6 +222,7 @@ const WINGS: [&str; 20] = [
     "sums.rs",
     "keep.rs",
     "verify.rs",
+    "stage.rs",
     "io",
     "plan.rs",
     "companions.rs",

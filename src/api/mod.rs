@@ -5,6 +5,7 @@
 //! | `file` | the handle of an open file, and the calls that open one |
 //! | `transaction` | transactions, and what happens in a conflict |
 //! | `view` | views: bytes of a moment, pinned or copied |
+//! | `stage` | ranges that are filled first, and then committed without a copy |
 //! | `flush` | the numbers of durable points, and the future of one |
 //! | `value` | typed values: which types they have, and their calls by offset |
 //! | `slot`, `array` | handles to one value and to many |
@@ -32,6 +33,7 @@ pub mod slot;
 pub mod snapshot;
 pub mod source;
 mod spool;
+pub mod stage;
 mod stream;
 pub mod transaction;
 pub mod value;

@@ -6,6 +6,7 @@
 //! and commits are serializable.
 
 use crate::api::file::AtomicMappedFile;
+use crate::api::stage::Stage;
 use crate::api::write_set::Writes;
 use crate::engine::plan::Segment;
 use crate::error::{Error, Result};
@@ -113,7 +114,37 @@ impl AtomicMappedFile {
         &self,
         mut body: impl FnMut(&mut Transaction<'_>) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
-        transact(self, &mut body)
+        transact(self, &mut [], &mut body)
+    }
+
+    /// Runs `body` as [`transact`](Self::transact) does, and commits its writes and the stages in
+    /// one operation. Where they overlap, the stages win, and of two stages the later one. `body`
+    /// does not see what the stages hold.
+    ///
+    /// The stages are empty afterwards, as after [`commit_stages`](Self::commit_stages). After an
+    /// error they are as before.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("x"), 1 << 20)?;
+    /// let mut page = f.stage(4096..8192)?;
+    /// page.write_at(&[7; 4096], 0)?;
+    /// f.transact_with(&mut [page], |tx| {
+    ///     let version: u64 = tx.load(0)?;
+    ///     tx.store(0, &(version + 1)) // the page with its version
+    /// })?;
+    /// assert_eq!(f.load::<u64>(0)?, 1);
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`transact`](Self::transact) and of [`commit_stages`](Self::commit_stages).
+    pub fn transact_with<R>(
+        &self,
+        stages: &mut [Stage<'_>],
+        mut body: impl FnMut(&mut Transaction<'_>) -> Result<R>,
+    ) -> Result<R> {
+        transact(self, stages, &mut body)
     }
 }
 
@@ -338,18 +369,39 @@ impl<'a> Transaction<'a> {
     /// [`AtomicMappedFile::sync`]. The writes are then in memory, and it is unknown whether they
     /// are durable.
     pub fn commit(self) -> Result<()> {
-        self.try_commit()
+        self.try_commit(&[])
     }
 
-    fn try_commit(&self) -> Result<()> {
+    /// Applies all writes and the stages in one atomic operation, as
+    /// [`transact_with`](AtomicMappedFile::transact_with) does.
+    ///
+    /// # Errors
+    /// Those of [`commit`](Self::commit), and [`Error::OtherFile`] if a stage belongs to another
+    /// file. The stages are then as before.
+    pub fn commit_with(self, stages: &mut [Stage<'_>]) -> Result<()> {
+        self.try_commit(stages)?;
+        stages.iter_mut().for_each(Stage::clear);
+        Ok(())
+    }
+
+    fn try_commit(&self, stages: &[Stage<'_>]) -> Result<()> {
         if self.is_void {
             return Err(Error::Conflict { path: self.file.engine().path() });
         }
+        if !stages.is_empty() {
+            let tx = (&self.read_set, self.closure);
+            return self.file.commit_with_stages(&self.writes, stages, self.new_len(), tx);
+        }
         let segments: SmallVec<[Segment<'_>; 8]> =
             self.writes.iter().map(|(offset, data)| Segment { offset, data }).collect();
-        let new_len = self.resized.filter(|resized| resized.now != resized.old);
-        let new_len = new_len.map(|resized| resized.now);
-        self.file.engine().commit_transaction(&segments, new_len, &self.read_set, self.closure)
+        let (new_len, engine) = (self.new_len(), self.file.engine());
+        engine.commit_transaction(&segments, new_len, &self.read_set, self.closure)
+    }
+
+    /// Returns the length that the transaction gives the file, if it is another one than before.
+    fn new_len(&self) -> Option<u64> {
+        let resized = self.resized.filter(|resized| resized.now != resized.old);
+        resized.map(|resized| resized.now)
     }
 
     /// Discards the transaction and all its writes.
@@ -365,9 +417,10 @@ impl fmt::Debug for Transaction<'_> {
     }
 }
 
-/// Runs `body` and commits it, until no other operation has interfered.
+/// Runs `body` and commits it with the stages, until no other operation has interfered.
 pub(crate) fn transact<R, E: From<Error>>(
     file: &AtomicMappedFile,
+    stages: &mut [Stage<'_>],
     body: &mut dyn FnMut(&mut Transaction<'_>) -> std::result::Result<R, E>,
 ) -> std::result::Result<R, E> {
     let mut backoff = Backoff::new();
@@ -383,8 +436,15 @@ pub(crate) fn transact<R, E: From<Error>>(
         let closure = Closure::enter(file.engine().number());
         let mut tx = Transaction { closure: closure.depth(), ..Transaction::new(file) };
         match body(&mut tx) {
-            Ok(result) => match tx.try_commit() {
-                Ok(()) => return Ok(result),
+            Ok(result) => match tx.try_commit(stages) {
+                Ok(()) => {
+                    stages.iter_mut().for_each(Stage::clear);
+                    return Ok(result);
+                }
+                // `body` cannot change this by another attempt.
+                Err(error @ Error::PastEnd { .. }) if tx.is_too_short_for(stages) => {
+                    return Err(error.into());
+                }
                 // `PastEnd` here: the file has become shorter since a write was accepted.
                 Err(error) if error.is_conflict() || matches!(error, Error::PastEnd { .. }) => {
                     if tx.is_own_conflict(&closure)? {
@@ -441,6 +501,12 @@ pub(crate) fn write_many(file: &AtomicMappedFile, segments: &[(u64, &[u8])]) -> 
 }
 
 impl Transaction<'_> {
+    /// Returns `true` if a stage has filled bytes past the file's end.
+    fn is_too_short_for(&self, stages: &[Stage<'_>]) -> bool {
+        let len = self.new_len().unwrap_or_else(|| self.file.engine().len_now());
+        stages.iter().any(|stage| stage.reaches_past(len))
+    }
+
     /// Returns `true` if the read set still holds.
     fn is_current(&self) -> Result<bool> {
         Ok(!self.is_void && self.file.engine().read_set_holds(&self.read_set)?)

@@ -112,6 +112,7 @@ impl Slices {
 }
 
 /// An iterator over the runs of a set of slices.
+#[derive(Clone)]
 pub struct Runs(u64);
 
 impl Iterator for Runs {

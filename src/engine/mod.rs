@@ -18,6 +18,7 @@
 //! | `sums` | the sums of pages: new ones for an operation |
 //! | `keep` | what snapshots need of an operation, before it stores |
 //! | `verify` | verification of pages by their sums |
+//! | `stage` | the slots that stages claim, and how they are filled |
 //! | `io` | copies out of valid slots and into free slots, and prefetches |
 //! | `plan` | which pages, regions, words and locks an operation needs |
 //! | `companions` | the folder of the companions, and the making of the store of snapshots |
@@ -43,6 +44,7 @@ pub mod read;
 pub mod resize;
 mod scrub;
 pub mod snapshots;
+pub mod stage;
 mod sums;
 pub mod superblock;
 mod tasks;

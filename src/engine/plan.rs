@@ -42,6 +42,52 @@ impl Segment<'_> {
     }
 }
 
+/// Slices of one page that stages have filled in their free slots.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed {
+    pub page: PageIndex,
+    /// The slices with new bytes in their free slots: they only have to flip.
+    pub slices: Slices,
+    /// The slices of the page that these stages claim.
+    pub own: Slices,
+}
+
+/// All that an operation changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changes<'a> {
+    /// The bytes that it writes, sorted, without overlaps.
+    pub segments: &'a [Segment<'a>],
+    /// The slices that stages have put in place, sorted by page. No segment touches them.
+    pub placed: &'a [Placed],
+}
+
+impl<'a> Changes<'a> {
+    /// Returns the changes of an operation without stages.
+    pub fn of(segments: &'a [Segment<'a>]) -> Self {
+        Changes { segments, placed: &[] }
+    }
+
+    /// Returns `true` if no byte changes.
+    pub fn are_none(&self) -> bool {
+        self.segments.is_empty() && self.placed.is_empty()
+    }
+
+    /// Returns the slices of a page that stages of this operation claim.
+    pub fn own_of(&self, page: PageIndex) -> Slices {
+        let found = self.placed.binary_search_by_key(&page, |placed| placed.page);
+        found.map_or(Slices::NONE, |n| self.placed[n].own)
+    }
+
+    /// Returns the ranges of offsets that change: those of the segments, and then the others.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + Clone {
+        let placed = self.placed.iter().flat_map(|placed| {
+            let byte = |slice: usize| placed.page.start() + (slice * SLICE) as u64;
+            placed.slices.runs().map(move |run| byte(run.start)..byte(run.end))
+        });
+        self.segments.iter().map(Segment::range).chain(placed)
+    }
+}
+
 /// Splits sorted segments at an offset into those before it and those after it.
 pub(super) fn split<'a>(segments: &[Segment<'a>], at: u64) -> (Segments<'a>, Segments<'a>) {
     let (mut before, mut after) = (Segments::new(), Segments::new());
@@ -294,7 +340,7 @@ pub(super) fn word_updates(
     }
 }
 
-fn slice_update(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordUpdate {
+pub(super) fn slice_update(plan: &RegionPlan<'_>, place: usize, slices: Slices) -> WordUpdate {
     WordUpdate {
         word: WordId::Slice(plan.index.page(place)),
         mask: slices.0,

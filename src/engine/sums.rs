@@ -24,7 +24,7 @@
 use crate::bitmap::Slices;
 use crate::bitmap::span::{self, PageSpan};
 use crate::engine::Engine;
-use crate::engine::plan::Segment;
+use crate::engine::plan::{Changes, Placed, Segment};
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::mutant::{planted, unless};
@@ -82,7 +82,7 @@ struct PageChange {
 }
 
 impl Engine {
-    /// Verifies the pages that `segments` change in part, reckons the new sums, and stores them, as
+    /// Verifies the pages that `changes` change in part, reckons the new sums, and stores them, as
     /// [`store_sums`](Self::store_sums) does. `len` is the file's length after the operation, in
     /// bytes. The caller holds the locks of all pages, and has stored nothing.
     ///
@@ -92,10 +92,10 @@ impl Engine {
     pub(in crate::engine) fn prepare_sums<'e>(
         &'e self,
         lane: &Lane,
-        segments: &[Segment<'_>],
+        changes: &Changes<'_>,
         len: u64,
     ) -> Result<NewSums<'e>> {
-        let sums = self.reckon_sums(lane, segments, len)?;
+        let sums = self.reckon_sums(lane, changes, len)?;
         self.store_sums(lane, &sums);
         Ok(sums)
     }
@@ -105,29 +105,18 @@ impl Engine {
     pub(in crate::engine) fn reckon_sums<'e>(
         &'e self,
         lane: &Lane,
-        segments: &[Segment<'_>],
+        changes: &Changes<'_>,
         len: u64,
     ) -> Result<NewSums<'e>> {
         if !self.has_sums() {
             return Ok(NewSums::none());
         }
-        self.reckon(lane, segments, len)
+        self.reckon(lane, changes, len)
     }
 
     #[inline(never)]
-    fn reckon<'e>(
-        &'e self,
-        lane: &Lane,
-        segments: &[Segment<'_>],
-        len: u64,
-    ) -> Result<NewSums<'e>> {
+    fn reckon<'e>(&'e self, lane: &Lane, all: &Changes<'_>, len: u64) -> Result<NewSums<'e>> {
         let mut changes: SmallVec<[PageChange; 1]> = SmallVec::new();
-        let spans = segments.iter().flat_map(|segment| {
-            span::pages(segment.range()).map(|span| {
-                let from = (span.offset() - segment.offset) as usize;
-                (span, Some(&segment.data[from..from + span.len()]))
-            })
-        });
         // Bytes that the new end cuts off count as zeroes from then on.
         let tail = (len < self.len()).then(|| {
             let page = PageIndex::of(len);
@@ -137,20 +126,36 @@ impl Engine {
         let tail = tail.filter(|tail| tail.start > 0 && !planted!(CutSumStays));
         // For the next durable point: the sum of the page changes, and perhaps no slice of it.
         unless!(CutNotNoted, tail.iter().for_each(|tail| self.note_changed(tail.page)));
-        for (span, data) in spans.chain(tail.map(|tail| (tail, None))) {
+        let mut change = |span: PageSpan, new: Option<u64>| -> Result<()> {
             let page = span.page;
             if changes.last().is_none_or(|last| last.page != page) {
                 changes.push(PageChange { page, written: 0, new: 0, old: 0 });
             }
             let is_whole = span.len() == PAGE;
             let old = if is_whole { 0 } else { self.sum_of_span(&span)? };
-            let Some(change) = changes.last_mut() else { continue };
+            let Some(change) = changes.last_mut() else { return Ok(()) };
             change.old ^= old;
-            if let Some(data) = data {
+            if let Some(new) = new {
                 change.written += span.len();
-                change.new ^= sum_at(span.start, data);
+                change.new ^= new;
+            }
+            Ok(())
+        };
+        let mut placed = all.placed.iter().peekable();
+        for segment in all.segments {
+            for span in span::pages(segment.range()) {
+                // In the order of the pages, since several changes of a page are one.
+                while let Some(placed) = placed.next_if(|placed| placed.page < span.page) {
+                    self.sums_of_placed(placed)?.try_for_each(|(span, sum)| change(span, sum))?;
+                }
+                let from = (span.offset() - segment.offset) as usize;
+                change(span, Some(sum_at(span.start, &segment.data[from..from + span.len()])))?;
             }
         }
+        for placed in placed {
+            self.sums_of_placed(placed)?.try_for_each(|(span, sum)| change(span, sum))?;
+        }
+        tail.map_or(Ok(()), |tail| change(tail, None))?;
         let mut sums = SmallVec::new();
         for change in changes {
             let (page, region) = (change.page, self.region(change.page.region())?);
@@ -266,6 +271,26 @@ impl Engine {
         let bytes = self.load_slices(span.page, valid, slices, room)?;
         let from = span.start % SLICE;
         Ok(sum_at(span.start, &bytes[from..from + span.len()]))
+    }
+
+    /// Returns the spans of slices that stages have filled, with the sums of their new bytes.
+    fn sums_of_placed(
+        &self,
+        placed: &Placed,
+    ) -> Result<impl Iterator<Item = (PageSpan, Option<u64>)> + use<>> {
+        let page = placed.page;
+        let free = self.region(page.region())?.validity(page.in_region()).free();
+        let free = if planted!(StagedSumOfOldBytes) { free.free() } else { free };
+        let mut room = [0; PAGE];
+        let mut rest = &*self.load_slices(page, free, placed.slices, &mut room)?;
+        let mut sums: SmallVec<[_; 2]> = SmallVec::new();
+        for run in placed.slices.runs() {
+            let (bytes, later) = rest.split_at(run.len() * SLICE);
+            let span = PageSpan { page, start: run.start * SLICE, end: run.end * SLICE };
+            sums.push((span, Some(sum_at(span.start, bytes))));
+            rest = later;
+        }
+        Ok(sums.into_iter())
     }
 
     /// Returns `true` if a live snapshot reads a slice of the page from its slot. The caller holds

@@ -14,6 +14,7 @@ impl From<Error> for io::Error {
             | Error::Reversed { .. }
             | Error::Overflow { .. }
             | Error::OutOfBounds { .. }
+            | Error::OtherFile { .. }
             | Error::NotRegular { .. } => io::ErrorKind::InvalidInput,
             Error::NoSpace { .. } => io::ErrorKind::StorageFull,
             Error::TooLarge { .. } | Error::TooLong { .. } => io::ErrorKind::FileTooLarge,

@@ -203,6 +203,13 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// A stage was committed to another file than it was made of. Nothing was changed.
+    #[error("{}: the stage belongs to another open file; commit it there", path.display())]
+    OtherFile {
+        /// The home file of the commit.
+        path: PathBuf,
+    },
+
     /// The file was opened with [`Options::read_only`](crate::Options::read_only). Nothing was
     /// changed.
     #[error("{}: opened for reading alone; open it without Options::read_only to change it", path.display())]
@@ -211,8 +218,9 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// A `View` pins bytes that `set_len` would remove. Nothing was changed. Drop the view first.
-    #[error("{}: a view pins bytes past the new length {len}; drop it first", path.display())]
+    /// A `View` pins bytes that `set_len` would remove, or a `Stage` has lent some. Nothing was
+    /// changed. Drop it first.
+    #[error("{}: a view or stage pins bytes past the new length {len}; drop it first", path.display())]
     Pinned {
         /// The home file.
         path: PathBuf,

@@ -10,8 +10,10 @@
 //!
 //! Nothing here returns a reference into the mapping: bytes are copied in and out.
 
+mod rooms;
 mod two_sided;
 
+pub use rooms::Rooms;
 pub use two_sided::Sides;
 
 use crate::mutant::{planted, unless};
@@ -305,8 +307,7 @@ impl MappedFile {
         unsafe { self.platform.fill_zero(to, len) }
     }
 
-    /// Writes back every cache line of the range, without waiting. For benchmarks.
-    #[cfg(feature = "raw")]
+    /// Writes back every cache line of the range, without waiting.
     #[inline]
     pub fn flush(&self, offset: u64, len: usize) {
         let at = self.place(offset, len);

@@ -47,6 +47,8 @@ mod snapshot_bugs;
 #[cfg(feature = "mutants")]
 mod space_bugs;
 #[cfg(feature = "mutants")]
+mod stage_bugs;
+#[cfg(feature = "mutants")]
 mod sum_bugs;
 
 #[cfg(feature = "mutants")]

@@ -5,7 +5,7 @@
 
 macro_rules! with_those_of_space {
     ($list:ident; $($others:tt)*) => {
-        $list! {
+        $crate::mutant::stage_bugs::with_those_of_stages! { $list;
             $($others)*
             "pair/budget.rs" {
                 BudgetNotHeeded "budget-not-heeded": "an operation does not wait for room in the budget",

@@ -9,8 +9,9 @@
 //! The cached words change only while the page's or the region's lock is held exclusively.
 //!
 //! Cost: 26 bytes a page of a loaded region, or 0.64 %. Durable words take 8 bytes a page more
-//! where durable points are kept, pins 4 bytes where a view has pinned, snapshots 16 bytes, and
-//! page sums 16 bytes. The stamps of `pair::stamps` come on top.
+//! where durable points are kept, pins 4 bytes where a view has pinned, claims 8 bytes where a
+//! stage was made, snapshots 16 bytes, and page sums 16 bytes. The stamps of `pair::stamps` come on
+//! top.
 //!
 //! Fields that every operation needs lie close together. Seldom ones are loaded only if a word
 //! for the whole region says so. Beyond the hardware's limit, cache misses are most of the cost of
@@ -54,7 +55,7 @@ pub struct RegionState {
     region_word: AtomicU64,
     /// Pages with a lane in `lanes`. A writer skips all others.
     named_pages: AtomicU64,
-    /// Pages with a pin in `pins`. A writer skips all others.
+    /// Pages with a pin in `pins`, or with staged slices. A writer skips all others.
     pinned_pages: AtomicU64,
     /// Pages that have changed since a consumer of changes took them last (`pair::dirty`). A bit
     /// may outlive its reason.
@@ -82,6 +83,9 @@ pub struct RegionState {
     /// Number of views that need the home slots of a page to stay unchanged. Made by the first view
     /// that pins a page of the region.
     pins: OnceBox<[AtomicU32; PAGES_PER_REGION]>,
+    /// The slices of each page with a free slot that a stage claims (`pair::claims`). Made by the
+    /// first stage over a page of the region.
+    pub(super) staged: OnceBox<[AtomicU64; PAGES_PER_REGION]>,
     /// The slices of each page that are kept for snapshots. Made by the first operation that looks.
     kept: OnceBox<[KeptSlices; PAGES_PER_REGION]>,
     /// The sums of the pages. Made by the first operation that needs one.
@@ -150,6 +154,7 @@ impl RegionState {
             }),
             lanes: std::array::from_fn(|_| AtomicU64::new(0)),
             pins: OnceBox::new(),
+            staged: OnceBox::new(),
             kept: OnceBox::new(),
             sums: OnceBox::new(),
             watched: AtomicU64::new(0),
@@ -402,7 +407,8 @@ impl RegionState {
         self.lanes[n].store(lanes, Ordering::Relaxed);
     }
 
-    /// Returns the pages of the region that a view may pin. A bit may outlive its reason.
+    /// Returns the pages of the region that a view may pin, or a stage claim slots of. A bit may
+    /// outlive its reason.
     #[inline]
     pub fn pinned_pages(&self) -> u64 {
         // Sequentially consistent, as is the load of the pins: see `deploy::pin`.
@@ -449,6 +455,12 @@ impl RegionState {
     pub fn pin(&self, n: usize) {
         let pins = self.pins.get_or_init(|| many(|| AtomicU32::new(0)));
         pins[n].fetch_add(1, Ordering::SeqCst);
+        self.note_pinned(n);
+    }
+
+    /// Notes that page `n` has a pin or staged slices.
+    #[inline]
+    pub(super) fn note_pinned(&self, n: usize) {
         if self.pinned_pages() >> n & 1 == 0 {
             // Never cleared: a page that was viewed once may be viewed again. A writer that finds
             // the bit without a pin has only made one needless load.

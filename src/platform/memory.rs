@@ -249,12 +249,10 @@ impl Platform {
         }
     }
 
-    /// Flushes every cache line that the range touches, as [`Platform::flush_word`]. For tests and
-    /// benchmarks: the engine flushes words.
+    /// Flushes every cache line that the range touches, as [`Platform::flush_word`].
     ///
     /// # Safety
     /// The range is in a live mapping.
-    #[cfg(any(feature = "raw", feature = "recorder"))]
     #[inline]
     pub unsafe fn flush(&self, at: Place, len: usize) {
         // SAFETY: the caller's contract is the same.

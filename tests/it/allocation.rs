@@ -127,7 +127,12 @@ fn random_op(file: &AtomicMappedFile, rng: &mut Rng) -> Result<(), Error> {
     let at = rng.below(len - size + 1);
     let at = if rng.below(2) == 0 { at / PAGE * PAGE } else { at };
     let data = rng.bytes(size as usize);
-    match rng.below(20) {
+    match rng.below(22) {
+        20..=21 => {
+            let mut stage = file.stage(at..at + size)?;
+            stage.fill_from(&mut &data[..], 0..size)?;
+            stage.commit()
+        }
         0..=9 => file.write_at(&data, at),
         10..=12 => file.transact(|tx| {
             tx.write_at(&data, at)?;

@@ -25,6 +25,7 @@
 //! | `snapshots` | Does a snapshot hold what was sealed, and do rollbacks go back to it whole? |
 //! | `space` | Is a full disk a typed error that changes nothing, and never a SIGBUS? |
 //! | `sparse` | Does a large sparse file take memory only for what was used? |
+//! | `staging` | Are stages committed whole, without a copy, beside everything else? |
 //! | `steps` | Do opening, closing and resizing take the steps of `docs/recovery.md`? |
 //! | `structures` | Do named roots and logs do what maps and lists do, and survive kills? |
 //! | `threads` | Do threads see operations whole and in one order, and lose none? |
@@ -92,6 +93,8 @@ mod snapshots;
 mod space;
 #[cfg(target_os = "linux")]
 mod sparse;
+#[cfg(unix)]
+mod staging;
 #[cfg(unix)]
 mod steps;
 mod structures;

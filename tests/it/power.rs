@@ -21,7 +21,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 const LEN: u64 = 70 * PAGE + 100;
 
 type Page = [u8; PAGE as usize];
@@ -192,13 +192,13 @@ const CHOICES: [Choice; 5] =
     [Choice::None, Choice::All, Choice::Words, Choice::Words, Choice::AllButSums];
 
 /// A pair with a recorder of its stores, and the contents that it must have.
-struct Run {
+pub struct Run {
     recorder: Recorder,
-    file: AtomicMappedFile,
+    pub file: AtomicMappedFile,
     home: PathBuf,
     /// The events of each operation, and the contents before and after it.
     operations: Vec<(Vec<Event>, [Vec<u8>; 2])>,
-    content: Vec<u8>,
+    pub content: Vec<u8>,
     scratch: Scratch,
 }
 
@@ -208,7 +208,7 @@ pub fn options() -> Options {
 }
 
 impl Run {
-    fn new() -> Run {
+    pub fn new() -> Run {
         let (scratch, recorder) = (common::ram().scratch(), Recorder::new());
         let home = scratch.file("state.dat");
         let file = options().create(true).len(LEN).open_recorded(&recorder, &home).expect("open");
@@ -217,14 +217,14 @@ impl Run {
         Run { recorder, file, home, operations, content, scratch }
     }
 
-    fn step(&mut self, after: Vec<u8>, act: impl FnOnce(&AtomicMappedFile)) {
+    pub fn step(&mut self, after: Vec<u8>, act: impl FnOnce(&AtomicMappedFile)) {
         act(&self.file);
         let before = std::mem::replace(&mut self.content, after.clone());
         self.operations.push((self.recorder.take(), [before, after]));
     }
 
     /// Writes parts of these lengths at these offsets, in one operation.
-    fn write(&mut self, parts: &[(u64, usize)]) {
+    pub fn write(&mut self, parts: &[(u64, usize)]) {
         let fill = self.operations.len() as u8;
         let bytes: Vec<_> = parts.iter().map(|&(at, len)| (at, vec![fill; len])).collect();
         let mut after = self.content.clone();
@@ -270,7 +270,7 @@ impl Run {
     }
 
     /// Loses the power at many moments of the run. Returns the number of images.
-    fn lose_power(self) -> usize {
+    pub fn lose_power(self) -> usize {
         self.images(|home, _, states| {
             let found = recovered(home);
             assert_eq!(recovered(home), found, "the next session finds another state");

@@ -46,7 +46,7 @@ pub(crate) fn of(error: &Error) -> c_int {
         Error::Pinned { .. } | Error::Busy { .. } => libc::EBUSY,
         Error::NoAddressSpace { .. } => libc::ENOMEM,
         Error::DanglingLink { .. } => libc::ENOENT,
-        Error::NotRegular { .. } => libc::EINVAL,
+        Error::NotRegular { .. } | Error::OtherFile { .. } => libc::EINVAL,
         Error::UnsupportedFileSystem { .. } | Error::UnsupportedMedium { .. } => libc::ENOTSUP,
         Error::Untrusted { .. } => libc::EPERM,
         Error::MountedAlone { .. } => libc::EXDEV,

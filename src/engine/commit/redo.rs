@@ -4,7 +4,7 @@
 //! The record carries the new bytes of those slices. They *stay*: they are stored over their valid
 //! slots, once the record has committed. The other slices of the operation flip. The caller holds
 //! the locks. Steps:
-//! 1. Slices with a free slot are copied to it, as for a flip.
+//! 1. Slices with a free slot are copied to it, as for a flip. What stages have filled is there.
 //! 2. Active flip records that name the slices are invalidated. A drain.
 //! 3. The record is stored, with the bytes of the slices that stay, and with the slice bits that
 //!    flip. A drain: the commit point. From here on recovery finishes the operation.
@@ -24,7 +24,7 @@
 use crate::bitmap::span;
 use crate::bitmap::{Slices, Validity, bits};
 use crate::engine::Engine;
-use crate::engine::plan::{RegionPlan, Segment};
+use crate::engine::plan::{Changes, Placed, RegionPlan, Segment};
 use crate::engine::superblock::store_length;
 use crate::error::Result;
 use crate::format::entry::{LENGTH_ENTRY_LEN, REDO_INLINE, Redo, RedoPage, Spill, Undo, UndoBody};
@@ -47,6 +47,8 @@ pub(super) struct PageWrite<'e> {
     pub slices: Slices,
     /// Those of them without a free slot.
     pub stays: Slices,
+    /// Further slices, of which stages have filled the free slots. They flip.
+    pub placed: Slices,
     /// The bytes of the written slices, one after the other.
     pub bytes: Vec<u8>,
 }
@@ -57,7 +59,12 @@ impl<'e> PageWrite<'e> {
     }
 
     pub fn flips(&self) -> Slices {
-        self.slices.without(self.stays)
+        self.slices.without(self.stays).or(self.placed)
+    }
+
+    /// Returns all slices of the page that change.
+    pub fn changed(&self) -> Slices {
+        self.slices.or(self.placed)
     }
 
     /// Returns the slot of each slice that is stored to.
@@ -99,7 +106,7 @@ impl<'e> PageWrite<'e> {
     }
 
     pub fn target(&self) -> PageSlices<'e> {
-        PageSlices { page: self.page, region: self.region, slices: self.slices }
+        PageSlices { page: self.page, region: self.region, slices: self.changed() }
     }
 }
 
@@ -125,12 +132,12 @@ impl Engine {
         })
     }
 
-    /// Commits segments of which some slices have no free slot, or that come with a new length in
+    /// Commits changes of which some slices have no free slot, or that come with a new length in
     /// bytes. The caller holds the locks, and does not publish: this function does.
     pub(in crate::engine) fn commit_redo(
         &self,
         lane: &InUse<'_>,
-        segments: &[Segment<'_>],
+        changes: &Changes<'_>,
         new_len: Option<u64>,
         held: &[LockGuard<'_>],
     ) -> Result<()> {
@@ -142,10 +149,10 @@ impl Engine {
         {
             self.publish_len(len);
         }
-        let pages = self.assemble_pages(segments)?;
+        let pages = self.assemble_pages(changes)?;
         let extents = self.reserve_redo(lane, &pages, new_len)?;
-        let written = pages.iter().map(|page| (page.page, page.slices));
-        let sums = self.prepare_sums(lane, segments, new_len.unwrap_or(self.len()))?;
+        let written = pages.iter().map(|page| (page.page, page.changed()));
+        let sums = self.prepare_sums(lane, changes, new_len.unwrap_or(self.len()))?;
         let has_kept = self.keeps_at_stores() && self.keep(lane, written)?;
         // Stores, step 1.
         for page in &pages {
@@ -204,27 +211,43 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns what the segments write to each page.
-    fn assemble_pages<'e>(&'e self, segments: &[Segment<'_>]) -> Result<Vec<PageWrite<'e>>> {
+    /// Returns what changes in each page.
+    fn assemble_pages<'e>(&'e self, changes: &Changes<'_>) -> Result<Vec<PageWrite<'e>>> {
         let mut pages: Vec<PageWrite<'_>> = Vec::new();
-        for span in segments.iter().flat_map(|segment| span::pages(segment.range())) {
+        for span in changes.segments.iter().flat_map(|segment| span::pages(segment.range())) {
             match pages.last_mut() {
                 Some(last) if last.page == span.page => last.slices = last.slices.or(span.slices()),
                 _ => {
                     let region = self.region(span.page.region())?;
                     let (page, slices) = (span.page, span.slices());
-                    let stays = Slices::NONE;
-                    pages.push(PageWrite { page, region, slices, stays, bytes: Vec::new() });
+                    let (stays, placed) = (Slices::NONE, Slices::NONE);
+                    let bytes = Vec::new();
+                    pages.push(PageWrite { page, region, slices, stays, placed, bytes });
                 }
             }
         }
         for page in &mut pages {
             let claimed = page.region.claimed_slices(page.page.in_region());
+            let claimed = claimed.without(changes.own_of(page.page));
             let claimed = if planted!(RedoFlipsClaimed) { Slices::NONE } else { claimed };
             page.stays = Slices(page.slices.0 & claimed.0);
             page.bytes = vec![0; page.slices.count() * SLICE];
-            self.complete(&page.target(), segments, &mut page.bytes)?;
+            self.complete(&page.target(), changes.segments, &mut page.bytes)?;
         }
+        let written = pages.len();
+        for &Placed { page, slices: placed, .. } in changes.placed {
+            let placed = if planted!(RedoForgetsPlaced) { Slices::NONE } else { placed };
+            match pages[..written].binary_search_by_key(&page, |page| page.page) {
+                Ok(n) => pages[n].placed = placed,
+                Err(_) if placed.is_empty() => {}
+                Err(_) => {
+                    let (slices, stays, bytes) = (Slices::NONE, Slices::NONE, Vec::new());
+                    let region = self.region(page.region())?;
+                    pages.push(PageWrite { page, region, slices, stays, placed, bytes });
+                }
+            }
+        }
+        pages.sort_unstable_by_key(|page| page.page);
         Ok(pages)
     }
 

@@ -12,7 +12,7 @@
 use super::redo::PageWrite;
 use crate::bitmap::Slices;
 use crate::engine::Engine;
-use crate::engine::plan::Segment;
+use crate::engine::plan::{Changes, Segment};
 use crate::error::Result;
 use crate::lock::LockGuard;
 use crate::mutant::unless;
@@ -28,7 +28,14 @@ impl<'e> Restored<'e> {
     /// `bytes` holds the slices one after the other.
     pub fn new(page: PageIndex, region: &'e RegionState, slices: Slices, bytes: Vec<u8>) -> Self {
         let claimed = region.claimed_slices(page.in_region());
-        Restored(PageWrite { page, region, slices, stays: slices.and(claimed), bytes })
+        Restored(PageWrite {
+            page,
+            region,
+            slices,
+            stays: slices.and(claimed),
+            placed: Slices::NONE,
+            bytes,
+        })
     }
 }
 
@@ -49,7 +56,7 @@ impl Engine {
         }
         let len = len.max(self.len());
         let parts: Vec<Segment<'_>> = pages.iter().flat_map(|page| page.0.parts(len)).collect();
-        let sums = self.prepare_sums(lane, &parts, len)?;
+        let sums = self.prepare_sums(lane, &Changes::of(&parts), len)?;
         if self.keeps_at_stores() {
             self.keep(lane, pages.iter().map(|Restored(page)| (page.page, page.slices)))?;
         }

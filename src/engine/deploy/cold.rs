@@ -221,7 +221,7 @@ impl Engine {
                 let version = version_of(region, n);
                 let is_unchanged = !is_new && version == Some(*seen);
                 *seen = version.unwrap_or(!*seen);
-                if (is_unchanged || cold == Cold::Any) && !region.is_pinned(n) {
+                if (is_unchanged || cold == Cold::Any) && !region.is_held_back(n) {
                     mask |= 1 << n;
                 }
             }

@@ -56,7 +56,7 @@ impl Engine {
             let Some(region) = self.state.loaded(span.page.region()) else { continue };
             let n = span.page.in_region();
             let may_come = region.validity(n) != Validity(0)
-                && !region.is_pinned(n)
+                && !region.is_held_back(n)
                 && self.alloc_flags_of(span.page) & known::HOME_HAS_HOLES == 0;
             if !may_come || region.count_read(n) < ENOUGH {
                 continue;

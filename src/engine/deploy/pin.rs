@@ -31,8 +31,8 @@ use std::ops::Range;
 impl Engine {
     /// Pins the pages of `range`, all of them deployed. Returns `false`, with nothing pinned, if
     /// they cannot all be deployed now. One reason is an older view of a page that was written
-    /// since. Others are a file system that is too full to allocate the home slots, and a file that
-    /// keeps durable points.
+    /// since, or a stage over a page. Others are a file system that is too full to allocate the
+    /// home slots, and a file that keeps durable points.
     pub fn pin(&self, range: Range<u64>) -> Result<bool> {
         self.check_usable()?;
         // Taken before `resizing`: the thread that has the lane may itself wait for `resizing`.
@@ -76,10 +76,14 @@ impl Engine {
                 other => other.map(drop)?,
             }
         }
+        let is_free = |plan: &RegionPlan<'_>| {
+            plan.pages().all(|n| plan.state.staged_slices(n).is_empty()) || planted!(ViewOverStage)
+        };
         let is_deployed =
             |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.validity(n) == Validity(0));
         let has_room = |plan: &RegionPlan<'_>| plan.pages().all(|n| plan.state.can_pin(n));
-        if !plans.iter().all(|plan| is_deployed(plan) && has_room(plan)) && !planted!(PinAway) {
+        let may_be_pinned = |plan| is_deployed(plan) && has_room(plan);
+        if !plans.iter().all(may_be_pinned) && !planted!(PinAway) || !plans.iter().all(is_free) {
             return Ok(false);
         }
         for plan in &plans {
@@ -137,7 +141,9 @@ impl Engine {
         // Check these after the lock words: by now this thread sees all changes of their last
         // holders.
         let is_loadable = region.home_is_loadable() || self.page_is_allocated(Side::Home, page);
-        if is_whole && is_loadable && region.validity(place) == Validity(0) {
+        let is_staged = !region.staged_slices(place).is_empty() && !planted!(FastViewOverStage);
+        let is_still_at_home = region.validity(place) == Validity(0) && !is_staged;
+        if is_whole && is_loadable && is_still_at_home {
             lane.stats.bump(Counter::Views, 1);
             return true;
         }

@@ -208,7 +208,8 @@ fn holds_words(regions: &Regions<'_>) -> bool {
 fn runs_at_home(chunk: ChunkIndex, regions: &Regions<'_>, all: usize) -> Vec<Range<usize>> {
     let is_needed = |state: &RegionState, n: usize| {
         let is_durable = state.durable(n) != Validity(0) && !planted!(PunchDurableSlots);
-        (state.validity(n) != Validity(0) || is_durable) && !planted!(PunchValidSlots)
+        let is_staged = !state.staged_slices(n).is_empty() && !planted!(PunchStagedSlots);
+        (state.validity(n) != Validity(0) || is_durable || is_staged) && !planted!(PunchValidSlots)
     };
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (index, state) in regions {

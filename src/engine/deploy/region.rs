@@ -22,12 +22,12 @@ use crate::pair::stats::Counter;
 use crate::units::{PAGE, PageIndex, SLICE};
 use std::ops::Range;
 
-/// The treatment of pages that a view pins.
+/// The treatment of pages that a view pins, or that have staged slices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) enum Pins {
     /// They are not deployed.
     Respect,
-    /// They are deployed: no view can be used any more.
+    /// They are deployed: no view and no stage can be used any more.
     Ignore,
 }
 
@@ -64,7 +64,7 @@ impl Engine {
             let stays = |n: usize| {
                 let away = region.validity(n).in_reflection(Slices::ALL);
                 away.without(region.changed_slices(n)).is_empty()
-                    || pins == Pins::Respect && region.is_pinned(n)
+                    || pins == Pins::Respect && region.is_held_back(n)
             };
             let is_away = |n: usize| region.validity(n) == Validity(!0);
             let is_as_good = which == Which::Scattered && plan.pages().all(is_away);
@@ -96,6 +96,10 @@ impl Engine {
                 if planted!(DeployDurableSlots) { Slices::NONE } else { region.changed_slices(n) };
             region.validity(n).in_reflection(Slices::ALL).without(kept)
         };
+        let is_held_back = |n: usize| {
+            let is_staged = !region.staged_slices(n).is_empty() && !planted!(DeployOverStage);
+            region.is_pinned(n) && !planted!(DeployOverView) || is_staged
+        };
         // A page that its region bit alone has sent to the reflection file is deployed by that bit,
         // unless slices stay behind. The region word is allocated already.
         let may_by_region_bit = |n: usize| {
@@ -105,7 +109,7 @@ impl Engine {
         let pages: Vec<usize> = plan
             .pages()
             .filter(|&n| !away(n).is_empty())
-            .filter(|&n| pins == Pins::Ignore || !region.is_pinned(n) || planted!(DeployOverView))
+            .filter(|&n| pins == Pins::Ignore || !is_held_back(n))
             .collect();
         // If another writer has locked the region word, these pages are deployed by their slice
         // words, if those can be allocated. The word stays locked until this function returns: no

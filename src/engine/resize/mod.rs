@@ -16,6 +16,7 @@ pub mod truncate;
 
 use crate::bitmap::Validity;
 use crate::config::Medium;
+use crate::engine::plan::Changes;
 use crate::engine::superblock::store_length;
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result, SYNC_OF_LENGTH};
@@ -40,14 +41,17 @@ fn pages_from(from: usize) -> u64 {
     if from < PAGES_PER_REGION { !0 << from } else { 0 }
 }
 
-/// Returns `true` if a view pins a page of the region that `len` would truncate.
+/// Returns `true` if a view pins a page of the region that `len` would truncate, or a stage claims
+/// slots of it.
 fn has_pins_past(index: RegionIndex, region: &RegionState, len: u64) -> bool {
     let from = first_cut_page(index, len);
-    (from..region.pages.len()).any(|n| region.is_pinned(n))
+    let is_staged = |n| !region.staged_slices(n).is_empty() && !planted!(ShrinkUnderStage);
+    (from..region.pages.len()).any(|n| region.is_pinned(n) || is_staged(n))
 }
 
-/// A shrink between its preparation and its end. No view pins past the new end, no page there has
-/// a stamp or gets one, and no write in several pieces is in progress.
+/// A shrink between its preparation and its end. No view pins past the new end and no stage claims
+/// slots there, no page there has a stamp or gets one, and no write in several pieces is in
+/// progress.
 pub(in crate::engine) struct Shrinking<'e> {
     /// The region that the new end cuts in two.
     pub boundary: (RegionIndex, &'e RegionState),
@@ -141,7 +145,7 @@ impl Engine {
         new: u64,
         held: &[LockGuard<'_>],
     ) -> Result<()> {
-        let sums = self.prepare_sums(lane, &[], new)?;
+        let sums = self.prepare_sums(lane, &Changes::of(&[]), new)?;
         if sums.are_some() && !planted!(ShrinkSumNotDrained) {
             // Orders the sum of the shorter page before the length.
             self.drain(lane);

@@ -18,7 +18,7 @@
 
 use crate::bitmap::Slices;
 use crate::engine::Engine;
-use crate::engine::plan::Segment;
+use crate::engine::plan::{Changes, Segment};
 use crate::error::{Error, Result};
 use crate::format::snapshots::segment::{Record, SealSum};
 use crate::format::snapshots::table::Entry;
@@ -142,7 +142,8 @@ impl Engine {
         self.clear_stamp(index, region, 1 << n);
         let readable = (self.len() - page.start()).min(PAGE as u64) as usize;
         let segment = Segment { offset: page.start(), data: &bytes[..readable] };
-        self.commit_redo(lane, &[segment], None, std::slice::from_ref(&held))?;
+        let held = std::slice::from_ref(&held);
+        self.commit_redo(lane, &Changes::of(&[segment]), None, held)?;
         own_changes::note_pages(self.number(), None, index, 1 << n);
         Ok(End::Replaced(from))
     }

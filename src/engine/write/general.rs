@@ -13,7 +13,7 @@ use crate::bitmap::{Slices, span};
 use crate::config::{DeployPolicy, Durability};
 use crate::engine::Engine;
 use crate::engine::io::prefetch::PREFETCHED_SEGMENTS;
-use crate::engine::plan::{self, Segment};
+use crate::engine::plan::{self, Changes, Segment};
 use crate::error::{Error, Result};
 use crate::mutant::planted;
 use crate::pair::gates::Gate;
@@ -59,27 +59,23 @@ impl Engine {
             }
             other => other?,
         }
-        self.after_commit(segments, closure)
+        self.after_commit(&Changes::of(segments), closure)
     }
 
     /// Does what follows a committed operation: notes, a durable point, a deployment. An error is
     /// that of the durable point.
     #[inline]
-    pub(super) fn after_commit(
-        &self,
-        segments: &[Segment<'_>],
-        closure: Option<usize>,
-    ) -> Result<()> {
+    pub(super) fn after_commit(&self, changes: &Changes<'_>, closure: Option<usize>) -> Result<()> {
         if thread_cache::is_watched() {
-            self.note_own_changes(segments, closure);
+            self.note_own_changes(changes, closure);
         }
-        let asked = segments.iter().map(|segment| segment.data.len() as u64).sum::<u64>();
+        let asked = changes.ranges().map(|range| range.end - range.start).sum::<u64>();
         self.lane().stats.bump(Counter::BytesAsked, asked);
         self.make_durable_after_write()?;
-        if self.policy() == DeployPolicy::Eager
-            && let (Some(first), Some(last)) = (segments.first(), segments.last())
-        {
-            self.deploy_written(first.offset..last.range().end);
+        if self.policy() == DeployPolicy::Eager {
+            let start = changes.ranges().map(|range| range.start).min().unwrap_or_default();
+            let end = changes.ranges().map(|range| range.end).max().unwrap_or_default();
+            self.deploy_written(start..end);
         }
         Ok(())
     }
@@ -103,7 +99,7 @@ impl Engine {
 
     /// Records what this thread has changed, for the transaction closures that it is inside.
     #[cold]
-    fn note_own_changes(&self, segments: &[Segment<'_>], closure: Option<usize>) {
+    fn note_own_changes(&self, changes: &Changes<'_>, closure: Option<usize>) {
         if planted!(OwnChangesNotNoted) {
             return;
         }
@@ -115,8 +111,8 @@ impl Engine {
             let mask = if by_region { !0 } else { mask };
             own_changes::note_pages(self.number(), closure, region, mask);
         };
-        for segment in segments.iter().filter(|segment| !segment.data.is_empty()) {
-            for span in span::regions(segment.range()) {
+        for range in changes.ranges().filter(|range| !range.is_empty()) {
+            for span in span::regions(range) {
                 let mask = Slices::range(span.pages.start, span.pages.end).0;
                 match &mut last {
                     Some((region, pages)) if *region == span.region => *pages |= mask,

@@ -16,7 +16,7 @@
 //! them.
 
 use crate::engine::Engine;
-use crate::engine::plan::{self, Plans, Segment};
+use crate::engine::plan::{self, Changes, Plans, Segment};
 use crate::engine::write::range::is_locked;
 use crate::error::{Error, Result};
 use crate::mutant::{planted, unless};
@@ -33,8 +33,8 @@ use std::cmp;
 pub(in crate::engine) struct Resize<'a> {
     /// The new length, in bytes.
     pub len: u64,
-    /// The bytes that it writes, sorted, and within the new length.
-    pub segments: &'a [Segment<'a>],
+    /// The bytes that it writes, within the new length.
+    pub changes: Changes<'a>,
     /// The reads of its transaction.
     pub read_set: &'a ReadSet,
 }
@@ -52,7 +52,7 @@ impl Engine {
     pub fn set_len(&self, new: u64) -> Result<()> {
         self.check_usable()?;
         let read_set = &ReadSet::default();
-        self.resize(&Resize { len: new, segments: &[], read_set }, None)?;
+        self.resize(&Resize { len: new, changes: Changes::of(&[]), read_set }, None)?;
         self.make_durable_after_write()
     }
 
@@ -80,7 +80,7 @@ impl Engine {
     ) -> Result<()> {
         if old != new {
             // The old length does not matter, unless it is the new one by now.
-            return self.commit_with_len(new, segments, &ReadSet::default(), None);
+            return self.commit_with_len(new, Changes::of(segments), &ReadSet::default(), None);
         }
         let told = Told { exactly: Some(new), ..Told::default() };
         let read_set = ReadSet { told, ..ReadSet::default() };
@@ -124,7 +124,7 @@ impl Engine {
         // waits until those stores have left the processor, behind the last drain.
         let committed = match new_len {
             None => self.commit_as_told(segments, read_set, closure),
-            Some(len) => self.commit_with_len(len, segments, read_set, closure),
+            Some(len) => self.commit_with_len(len, Changes::of(segments), read_set, closure),
         };
         if let Err(error) = committed {
             if error.is_conflict() {
@@ -136,20 +136,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes all parts and changes the length, in one operation, unless `read_set` has changed.
-    /// The segments are sorted, do not overlap, and lie within the new length. Fails with
-    /// `Conflict` if the file has that length already. `closure` is the transaction closure that
-    /// commits, if any.
+    /// Makes all changes and changes the length, in one operation, unless `read_set` has changed.
+    /// All that is written lies within the new length. Fails with `Conflict` if the file has that
+    /// length already. `closure` is the transaction closure that commits, if any.
     pub fn commit_with_len(
         &self,
         new: u64,
-        segments: &[Segment<'_>],
+        changes: Changes<'_>,
         read_set: &ReadSet,
         closure: Option<usize>,
     ) -> Result<()> {
         self.check_usable()?;
-        let op = Resize { len: new, segments, read_set };
-        let _room = self.admit(segments)?;
+        let op = Resize { len: new, changes, read_set };
+        let _room = self.admit(changes.segments)?;
         match self.resize(&op, closure) {
             Err(Error::TooLarge { .. }) if self.may_make_point_first() => {
                 self.sync()?;
@@ -157,7 +156,7 @@ impl Engine {
             }
             other => other?,
         }
-        self.after_commit(segments, closure)
+        self.after_commit(&changes, closure)
     }
 
     /// Changes the length as `op` says, once. Ends what has to be done before the next change.
@@ -193,7 +192,7 @@ impl Engine {
             return Err(Error::Conflict { path: self.path() });
         }
         if let Some(durable) = &self.durable
-            && (new > old || !op.segments.is_empty())
+            && (new > old || !op.changes.are_none())
         {
             self.check_not_overdue(durable)?;
         }
@@ -203,7 +202,7 @@ impl Engine {
         self.catch_up(&lane, old)?;
         match new.cmp(&old) {
             // `set_len` has nothing to do. Any other caller takes the way of an ordinary write.
-            cmp::Ordering::Equal if op.segments.is_empty() && op.read_set.is_empty() => Ok(()),
+            cmp::Ordering::Equal if op.changes.are_none() && op.read_set.is_empty() => Ok(()),
             cmp::Ordering::Equal => Err(Error::Conflict { path: self.path() }),
             cmp::Ordering::Greater => {
                 self.commit_resize(&lane, op, &Way::Longer(old))?;
@@ -227,7 +226,7 @@ impl Engine {
     /// Locks, validates, prepares a growth, and commits the bytes with the length.
     fn commit_resize(&self, lane: &InUse<'_>, op: &Resize<'_>, way: &Way<'_>) -> Result<()> {
         // A thread that closes this gate does not wait for `resizing` meanwhile.
-        let writes = !op.segments.is_empty();
+        let writes = !op.changes.are_none();
         let _inside = writes.then(|| self.enter_cut(lane)).flatten();
         // The regions that begin before this offset have words in the files. So has every region
         // that was read: its read says that the old length reaches there.
@@ -235,13 +234,18 @@ impl Engine {
             Way::Longer(old) => old.next_multiple_of(REGION as u64),
             Way::Shorter(_) => u64::MAX,
         };
-        let (old_segments, new_segments) = plan::split(op.segments, backed);
+        let (old_segments, new_segments) = plan::split(op.changes.segments, backed);
         let mut plans = Plans::new();
         {
             let _pinned = lane.pin();
             plan::plan_writes(&mut plans, &old_segments, |index| self.region(index))?;
             for entry in op.read_set.pages.iter().filter(|_| !planted!(ResizeLocksNoReads)) {
                 let (index, mask) = (entry.page.region(), 1 << entry.page.in_region());
+                plan::add_locked(&mut plans, index, mask, |index| self.region(index))?;
+            }
+            // A stage lies within the old length, and no shrink goes below it.
+            for placed in op.changes.placed {
+                let (index, mask) = (placed.page.region(), 1 << placed.page.in_region());
                 plan::add_locked(&mut plans, index, mask, |index| self.region(index))?;
             }
         }
@@ -276,7 +280,7 @@ impl Engine {
             return self.commit_len(lane, op.len, &held);
         }
         self.clear_stamps(&plans);
-        self.commit_redo(lane, op.segments, Some(op.len), &held)?;
+        self.commit_redo(lane, &op.changes, Some(op.len), &held)?;
         if planted!(LengthPublishedAfterLocks) {
             drop(held);
             // Here a test looks at the file.

@@ -8,6 +8,7 @@
 //! | `page` | writes within one page |
 //! | `range` | writes over several pages or ranges |
 //! | `eager` | deployment right after a write |
+//! | `staged` | operations with slices that stages have filled |
 //! | `checks` | what every write validates under its locks |
 //!
 //! May import `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
@@ -20,6 +21,7 @@ pub mod general;
 pub mod length;
 pub mod page;
 pub mod range;
+pub mod staged;
 
 use crate::config::DeployPolicy;
 use crate::engine::Engine;

@@ -16,7 +16,7 @@ use crate::bitmap::Slices;
 use crate::engine::Engine;
 use crate::engine::commit::logged_flip::{COMPLETED_AT_MOST, DraftRecord};
 use crate::engine::commit::publish;
-use crate::engine::plan::{Segment, WordUpdate};
+use crate::engine::plan::{Changes, Segment, WordUpdate};
 use crate::engine::sums::NewSums;
 use crate::error::Result;
 use crate::format::entry::WordId;
@@ -149,13 +149,18 @@ impl Engine {
         let slices = slices_of(page, segments);
         let claimed = region.claimed_slices(place);
         if slices.without(claimed) != slices && !planted!(PageFlipsClaimed) {
-            return self.commit_redo(lane, segments, None, std::slice::from_ref(&held));
+            return self.commit_redo(
+                lane,
+                &Changes::of(segments),
+                None,
+                std::slice::from_ref(&held),
+            );
         }
         let keep = || match self.keeps_at_stores() {
             true => self.keep(lane, iter::once((page, slices))),
             false => Ok(false),
         };
-        let sums = self.reckon_sums(lane, segments, self.len())?;
+        let sums = self.reckon_sums(lane, &Changes::of(segments), self.len())?;
         if let [segment] = segments
             && self.direct.takes(segment.offset, segment.data.len())
         {

@@ -8,7 +8,8 @@
 use crate::bitmap::{self, Slices};
 use crate::engine::Engine;
 use crate::engine::commit::{self, publish};
-use crate::engine::plan::{self, Plans, RegionPlan, Segment, WordUpdate, WordUpdates};
+use crate::engine::plan::{self, Changes, Plans, RegionPlan, Segment, WordUpdate, WordUpdates};
+use crate::engine::sums::NewSums;
 use crate::error::Result;
 use crate::format::entry::{UNDO_INLINE, WordId};
 use crate::format::layout;
@@ -41,10 +42,10 @@ impl Engine {
         unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
         self.check_read_set(read_set, &held, |page| is_locked(&plans, page))?;
         if self.needs_redo(&plans, segments) && !planted!(PagesFlipClaimed) {
-            return self.commit_redo(lane, segments, None, &held);
+            return self.commit_redo(lane, &Changes::of(segments), None, &held);
         }
         // The first stores. The first drain of the commit orders the sums before its words.
-        let sums = self.prepare_sums(lane, segments, self.len())?;
+        let sums = self.prepare_sums(lane, &Changes::of(segments), self.len())?;
         let shared_word = match &plans[..] {
             [plan] if plan.may_update_by_shared_word() => self.take_word(plan, || {
                 self.ensure_slice_word(plan.index.page(0))?;
@@ -68,22 +69,35 @@ impl Engine {
             // Compute the moves this late, because the medium is now busy with the copied bytes.
             plan::word_updates(&mut moves, &plans, segments, has_shared_word);
         }
-        match &moves[..] {
-            [change] => self.commit_flip(lane, change),
-            _ => self.commit_undo(lane, &moves, extents.as_ref()),
-        }
-        extents.iter().for_each(|extents| self.give_back(extents));
-        unless!(PagesNotClosed, held.iter().for_each(LockGuard::close));
-        for change in &moves {
-            if let Some(region) = self.state.loaded(change.word.region()) {
-                unless!(PagesNotPublished, publish(region, change));
-            }
-        }
-        self.publish_sums(&sums);
+        self.commit_moves(lane, &moves, extents.as_ref(), &held, &sums);
         // Keep the word until it is drained and its cached copy changed: the next holder starts
         // from that.
         drop(shared_word);
         Ok(())
+    }
+
+    /// Makes the slots valid that were stored to, and publishes. `held` are the operation's locks.
+    #[inline(always)]
+    pub(super) fn commit_moves(
+        &self,
+        lane: &InUse<'_>,
+        moves: &[WordUpdate],
+        extents: Option<&Extents<'_>>,
+        held: &[LockGuard<'_>],
+        sums: &NewSums<'_>,
+    ) {
+        match moves {
+            [change] => self.commit_flip(lane, change),
+            _ => self.commit_undo(lane, moves, extents),
+        }
+        extents.iter().for_each(|extents| self.give_back(extents));
+        unless!(PagesNotClosed, held.iter().for_each(LockGuard::close));
+        for change in moves {
+            if let Some(region) = self.state.loaded(change.word.region()) {
+                unless!(PagesNotPublished, publish(region, change));
+            }
+        }
+        self.publish_sums(sums);
     }
 
     /// Returns `true` if the copy can start at once: everything stored to is allocated, and no
@@ -125,7 +139,7 @@ impl Engine {
     /// the written slices. Returns the extents in the log area for words that do not fit a lane.
     /// The caller holds the locks.
     #[inline(never)]
-    fn make_ready(
+    pub(super) fn make_ready(
         &self,
         lane: &InUse<'_>,
         plans: &[RegionPlan<'_>],

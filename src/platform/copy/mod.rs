@@ -382,7 +382,6 @@ impl Native {
 
     /// # Safety
     /// As [`super::Platform::flush`].
-    #[cfg(any(feature = "raw", feature = "recorder"))]
     #[inline]
     pub(super) unsafe fn flush(&self, at: *const u8, len: usize) {
         if self.persistence == Persistence::Flush {

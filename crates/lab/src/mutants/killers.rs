@@ -567,9 +567,10 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         SpillSumNotChecked => by(test("atomic_mmap", "undo_entries_come_back")),
         SuperblockSumNotChecked => by(test("atomic_mmap", "superblock::tests::every_flipped_bit")),
         OlderSuperblockCounts => by(test("atomic_mmap", "the_newer_whole_copy_counts")),
-        // The bugs in space, in page sums and in snapshots.
+        // The bugs in space, in page sums, in stages and in snapshots.
         other => by(super::space::killer(other)
             .or_else(|| super::sums::killer(other))
+            .or_else(|| super::stages::killer(other))
             .unwrap_or_else(|| super::snapshots::killer(other))),
     }
 }

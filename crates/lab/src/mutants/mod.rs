@@ -15,6 +15,7 @@
 mod killers;
 mod snapshots;
 mod space;
+mod stages;
 mod sums;
 
 use crate::part::{Outcome, Settings};

@@ -14,6 +14,7 @@
 //! the planted bugs.
 
 mod attributes;
+mod fill;
 mod folder;
 mod gate;
 mod identity;
@@ -25,6 +26,7 @@ mod storage;
 mod tests;
 mod transfer;
 
+pub use fill::Room;
 pub use open::OpenHow;
 
 /// Bytes of a huge page.
