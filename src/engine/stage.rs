@@ -273,7 +273,7 @@ impl Engine {
 
     /// Returns the memory of a part of the stage, in order.
     pub fn rooms<'s>(&'s self, staged: &'s mut Staged, range: &Range<u64>) -> Rooms<'s> {
-        let mut rooms = Rooms::new(&self.platform);
+        let mut rooms = Rooms::default();
         let mut buffers = &mut staged.buffers[..];
         for run in &staged.runs {
             let len = (run.range.end - run.range.start) as usize;
@@ -298,19 +298,6 @@ impl Engine {
             }
         }
         rooms
-    }
-
-    /// Reads into `range`, which lies in the stage, by one call. Returns the number of bytes.
-    #[cfg(unix)]
-    pub fn fill_from_fd(
-        &self,
-        staged: &mut Staged,
-        range: Range<u64>,
-        from: std::os::fd::BorrowedFd<'_>,
-    ) -> std::io::Result<usize> {
-        let got = self.rooms(staged, &range).read_from(from)?;
-        self.flush_filled(staged, range.start..range.start + got as u64);
-        Ok(got)
     }
 
     /// Makes bytes durable that were stored to slots through the cache.

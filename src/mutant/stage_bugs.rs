@@ -16,7 +16,7 @@ macro_rules! with_those_of_stages {
                 StageNotAllocated "stage-not-allocated": "the slots of a stage are stored to without being allocated",
                 StageNotGivenBack "stage-not-given-back": "a dropped stage keeps its claims",
                 StageFillNotDrained "stage-fill-not-drained": "a fill of a stage does not wait for its stores",
-                StageNotFlushed "stage-not-flushed": "bytes that a call has put into slots are not flushed",
+                StageNotFlushed "stage-not-flushed": "bytes that a caller has stored to slots are not flushed",
             }
             "engine/write/staged.rs" {
                 StagedFlipsClaimed "staged-flips-claimed": "a commit of stages flips into claimed slots",
@@ -41,7 +41,7 @@ macro_rules! with_those_of_stages {
                 ShrinkUnderStage "shrink-under-stage": "a shrink truncates slots that a stage claims",
             }
             "api/stage/mod.rs" {
-                StageKeepsOldFill "stage-keeps-old-fill": "what a failed call may have stored to counts as filled",
+                StageKeepsOldFill "stage-keeps-old-fill": "what a fill has not reached stays filled",
                 StageEndNotChecked "stage-end-not-checked": "a fill goes past the end of its stage",
                 EarlierStageWins "earlier-stage-wins": "of two stages that overlap the earlier one wins",
             }

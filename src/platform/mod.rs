@@ -46,8 +46,8 @@ pub use isa::{Crc, weighted_sum};
 use machine::Simulated;
 use os::persistence_domain as domain;
 pub use os::{
-    CacheIdentity, File, FileStat, FileSystem, Folder, Mapping, NO_TIME, Name, OpenHow, Room,
-    Table, ZeroedWords, fork, membarrier as barrier, signals,
+    CacheIdentity, File, FileStat, FileSystem, Folder, Mapping, NO_TIME, Name, OpenHow, Table,
+    ZeroedWords, fork, membarrier as barrier, signals,
 };
 #[cfg(feature = "recorder")]
 use recorder::Recorder;

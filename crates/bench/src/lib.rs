@@ -17,12 +17,13 @@
 //! | `ratios` | the goals, and their measurements |
 //! | `snapshots` | snapshots, against the same work without them |
 //! | `policies` | deployment by policy, in the background and within a budget; tail latency |
+//! | `stage` | bytes that arrive by a call, put in place or copied |
 //! | `alone` | one operation, for a profiler |
 //! | `scratch` | the folders of the files |
 //!
 //! Imports go downwards in this order, from the bottom up: `scratch`, `offsets`, `memory`,
 //! `subject`; `ours`, `baselines`, `peers`; `measure`; `ratios`, `figures`; `practical`, `fio`,
-//! `sqlite`, `snapshots`, `policies`, `alone`.
+//! `sqlite`, `snapshots`, `policies`, `stage`, `alone`.
 
 pub mod alone;
 pub mod baselines;
@@ -39,4 +40,5 @@ pub mod ratios;
 pub mod scratch;
 pub mod snapshots;
 pub mod sqlite;
+pub mod stage;
 pub mod subject;

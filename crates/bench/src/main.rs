@@ -34,6 +34,9 @@ usage: cargo run --release -p bench -- <what> [options]
   tail               measures percentiles of reads and writes under each policy beside the raw copy, prints a table, and
                      writes target/bench/tail.json and tail.svg
 
+  stage              measures bytes that arrive by read(2) and are put in place by a stage, against read and written,
+                     prints a table, and writes target/bench/stage.json
+
   figures            the papers' figures, with all contenders in them: target/bench/figures/index.html. SQLite, LMDB
                      and redb are there with --features peers, PMDK where libpmemobj is installed
   alone WHAT         one operation over and over, for a profiler: write, read, transact (of eight), limit
@@ -53,7 +56,7 @@ usage: cargo run --release -p bench -- <what> [options]
 type Table = fn(&Options) -> io::Result<Found>;
 
 /// The measurements that print a table, by their names.
-const TABLES: [(&str, Table); 7] = [
+const TABLES: [(&str, Table); 8] = [
     ("ratios", ratios::measure),
     ("practical", bench::practical::measure),
     ("fio", bench::fio::measure),
@@ -61,6 +64,7 @@ const TABLES: [(&str, Table); 7] = [
     ("snapshots", bench::snapshots::measure),
     ("policies", bench::policies::measure),
     ("tail", bench::policies::tail::measure),
+    ("stage", bench::stage::measure),
 ];
 
 /// Starts this program again in a mount namespace of its own, where that is allowed. So what it

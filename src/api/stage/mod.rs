@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `layers` | what an operation with stages writes |
 //! | `filled` | which bytes of a stage were filled |
+//! | `buffer` | the memory that bytes go through on their way from a reader |
 //!
 //! Invariant: only bytes that a caller has filled are committed. Older bytes of a slot reach no
 //! caller and no later state of the file.
 //!
 //! May import `engine` and below, the handle, the write set, and the errors.
 
+mod buffer;
 mod filled;
 mod layers;
 
@@ -19,16 +21,13 @@ use crate::engine::stage::Staged;
 use crate::error::{Error, Result};
 use crate::mutant::{planted, unless};
 use crate::pair::read_set::ReadSet;
+use crate::units::PAGE;
+use buffer::Buffer;
 use filled::Filled;
 use layers::Layers;
 use std::fmt;
 use std::io::{self, IoSliceMut, Read};
 use std::ops::Range;
-#[cfg(unix)]
-use std::os::fd::{AsFd, BorrowedFd};
-
-/// The most bytes that are read at once into a buffer, where they do not go straight into slots.
-const AT_ONCE: usize = 16 << 10;
 
 const READ_INTO: &str = "read into a stage";
 
@@ -36,8 +35,9 @@ const READ_INTO: &str = "read into a stage";
 /// one atomic operation.
 ///
 /// The file has two places for each 64 bytes, and a stage lends the one that is not in use. So a
-/// commit copies no bytes: it says where they are. That pays for data that arrives by a call, as
-/// from a socket: [`fill_from_fd`](Self::fill_from_fd) lets the system put it in place.
+/// commit copies no bytes: it says where they are. That pays for data that arrives piece by piece,
+/// as from a socket, and becomes the file's as a whole: see [`fill_from`](Self::fill_from). Each
+/// piece goes to its place at once. No memory holds the data in between, and the commit is short.
 ///
 /// Until the commit no reader sees what a stage holds, and a crash forgets it. So does a drop.
 /// Bytes that were not filled keep the value that the file has at the commit.
@@ -192,8 +192,8 @@ impl Stage<'_> {
         let range = self.check_bounds(range)?;
         let mut at = range.start;
         while at < range.end {
-            let len = (range.end - at).min(AT_ONCE as u64);
-            self.put(at, &[0; AT_ONCE][..len as usize]);
+            let len = (range.end - at).min(PAGE as u64);
+            self.put(at, &[0; PAGE][..len as usize]);
             at += len;
         }
         Ok(())
@@ -203,98 +203,72 @@ impl Stage<'_> {
     /// or the input ends. Returns the number of bytes read. The rest of `range` is then not filled,
     /// even if it was before.
     ///
-    /// The bytes go through a buffer of 16 KiB. [`fill_from_fd`](Self::fill_from_fd) needs none.
-    ///
-    /// # Errors
-    /// [`Error::Io`] with the error of `from`, unless that is an interruption. What has arrived
-    /// until then is filled. Those of [`write_at`](Self::write_at), and [`Error::Reversed`].
-    pub fn fill_from(&mut self, from: &mut (impl Read + ?Sized), range: Range<u64>) -> Result<u64> {
-        let range = self.check_bounds(range)?;
-        let mut buffer = vec![0; AT_ONCE.min((range.end - range.start) as usize)];
-        self.fill_until_end(range, |stage, rest| {
-            let most = buffer.len().min((rest.end - rest.start) as usize);
-            let got = from.read(&mut buffer[..most])?;
-            let bytes = buffer[..most].get(..got).ok_or(io::ErrorKind::InvalidData)?;
-            stage.put(rest.start, bytes);
-            Ok(got)
-        })
-    }
-
-    /// Reads from a file, pipe or socket into `range`, as [`fill_from`](Self::fill_from) does. The
-    /// system puts the bytes in place.
+    /// The bytes go through a buffer of 64 KiB, which stays in the processor's cache.
     ///
     /// ```
     /// # let dir = atomic_mmap::doctest_dir();
+    /// # #[cfg(unix)] {
     /// use std::io::Write;
     /// use std::net::Shutdown;
     /// use std::os::unix::net::UnixStream;
     ///
     /// let f = atomic_mmap::AtomicMappedFile::create(dir.path().join("x"), 8192)?;
-    /// let (mut sender, receiver) = UnixStream::pair()?;
+    /// let (mut sender, mut receiver) = UnixStream::pair()?;
     /// sender.write_all(&[7; 5000])?;
     /// sender.shutdown(Shutdown::Write)?;
     /// let mut stage = f.stage(0..8192)?;
-    /// assert_eq!(stage.fill_from_fd(&receiver, 0..8192)?, 5000);
+    /// assert_eq!(stage.fill_from(&mut receiver, 0..8192)?, 5000);
     /// stage.commit()?;
     /// assert_eq!(f.read_vec()?[4999..5001], [7, 0]);
+    /// # }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::Io`] with the system's error, unless that is an interruption. A descriptor that
+    /// [`Error::Io`] with the error of `from`, unless that is an interruption. A descriptor that
     /// does not block has `WouldBlock`. What has arrived until then is filled. Those of
     /// [`write_at`](Self::write_at), and [`Error::Reversed`].
-    #[cfg(unix)]
-    pub fn fill_from_fd(&mut self, from: impl AsFd, range: Range<u64>) -> Result<u64> {
+    pub fn fill_from(&mut self, from: &mut (impl Read + ?Sized), range: Range<u64>) -> Result<u64> {
         let range = self.check_bounds(range)?;
-        let from = from.as_fd();
-        self.fill_until_end(range, |stage, rest| stage.read_once(from, rest))
-    }
-
-    /// Reads from a file, pipe or socket into `range` as [`fill_from_fd`](Self::fill_from_fd) does,
-    /// but by one call: as much as there is. Returns the number of bytes. 0 is the end of the
-    /// input, or an empty range.
-    ///
-    /// # Errors
-    /// Those of [`fill_from_fd`](Self::fill_from_fd).
-    #[cfg(unix)]
-    pub fn read_from_fd(&mut self, from: impl AsFd, range: Range<u64>) -> Result<u64> {
-        let range = self.check_bounds(range)?;
-        self.filled.remove(&range);
-        let got = match range.is_empty() {
-            true => Ok(0),
-            false => self.read_once(from.as_fd(), range.clone()),
-        };
-        got.map(|got| got as u64).map_err(|e| self.read_error(range.start, e))
-    }
-
-    #[cfg(unix)]
-    fn read_once(&mut self, from: BorrowedFd<'_>, range: Range<u64>) -> io::Result<usize> {
-        let engine = self.file.engine();
-        let got = engine.fill_from_fd(&mut self.staged, range.clone(), from)?;
-        self.filled.add(range.start..range.start + got as u64);
-        Ok(got)
-    }
-
-    /// Calls `read` with what is left of `range` until nothing is, or `read` returns 0. Returns the
-    /// number of bytes read.
-    fn fill_until_end(
-        &mut self,
-        range: Range<u64>,
-        mut read: impl FnMut(&mut Self, Range<u64>) -> io::Result<usize>,
-    ) -> Result<u64> {
-        // A call that fails may have stored to any part of it.
         unless!(StageKeepsOldFill, self.filled.remove(&range));
         let mut at = range.start;
-        while at < range.end {
-            match read(self, at..range.end) {
-                Ok(0) => break,
-                Ok(got) => at += got as u64,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.read_error(at, error)),
+        Buffer::lend(|buffer| {
+            while at < range.end {
+                match self.read_once(from, at..range.end, buffer) {
+                    Ok(0) => break,
+                    Ok(got) => at += got as u64,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(self.read_error(at, error)),
+                }
             }
-        }
-        Ok(at - range.start)
+            Ok(at - range.start)
+        })
+    }
+
+    /// Reads from `from` into `range` as [`fill_from`](Self::fill_from) does, but by one call, and
+    /// at most 64 KiB: what there is. Returns the number of bytes. 0 is the end of the input, or an
+    /// empty range.
+    ///
+    /// # Errors
+    /// Those of [`fill_from`](Self::fill_from), also an interruption.
+    pub fn read_from(&mut self, from: &mut (impl Read + ?Sized), range: Range<u64>) -> Result<u64> {
+        let range = self.check_bounds(range)?;
+        self.filled.remove(&range);
+        let got = Buffer::lend(|buffer| self.read_once(from, range.clone(), buffer));
+        got.map(|got| got as u64).map_err(|error| self.read_error(range.start, error))
+    }
+
+    fn read_once(
+        &mut self,
+        from: &mut (impl Read + ?Sized),
+        range: Range<u64>,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        let most = buffer.len().min((range.end - range.start) as usize);
+        let got = if most == 0 { 0 } else { from.read(&mut buffer[..most])? };
+        let bytes = buffer[..most].get(..got).ok_or(io::ErrorKind::InvalidData)?;
+        self.put(range.start, bytes);
+        Ok(got)
     }
 
     fn read_error(&self, at: u64, error: io::Error) -> Error {

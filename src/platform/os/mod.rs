@@ -40,7 +40,7 @@ use linux as sys;
 
 pub use anon_words::ZeroedWords;
 pub use cache::CacheIdentity;
-pub use calls::{OpenHow, Room};
+pub use calls::OpenHow;
 pub use file::File;
 pub use file_system::FileSystem;
 pub use name::{Folder, Name};

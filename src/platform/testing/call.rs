@@ -35,8 +35,6 @@ pub const SYNC_ALL: &str = "sync_all";
 pub const SYNC_DIR: &str = "sync_dir";
 /// Read at an offset.
 pub const READ: &str = "read";
-/// Read from a caller's file, pipe or socket.
-pub const READ_INTO: &str = "read_into";
 /// Write at an offset.
 pub const WRITE: &str = "write";
 /// Write at an offset, and wait until it is durable.
@@ -74,7 +72,7 @@ pub const BOOT_ID: &str = "boot_id";
 
 /// All names, for sweeps.
 #[cfg(feature = "recorder")]
-pub const ALL: [&str; 33] = [
+pub const ALL: [&str; 32] = [
     OPEN,
     DUPLICATE,
     BYPASS_CACHE,
@@ -90,7 +88,6 @@ pub const ALL: [&str; 33] = [
     SYNC_ALL,
     SYNC_DIR,
     READ,
-    READ_INTO,
     WRITE,
     WRITE_DURABLY,
     NEXT_DATA,

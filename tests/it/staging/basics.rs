@@ -2,9 +2,9 @@
 
 use crate::common::{self, Ground, assert_same, read_all};
 use atomic_mmap::testing::call;
-use atomic_mmap::testing::recorder::{Fault, Recorder};
+use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::{AtomicMappedFile, DeployPolicy, Error, Integrity, Stage};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
 const PAGE: u64 = 4096;
@@ -291,34 +291,49 @@ fn a_reader_that_fails_leaves_what_has_arrived() {
 }
 
 #[test]
-fn a_descriptor_that_fails_or_is_short_leaves_what_has_arrived() {
+fn a_socket_without_more_leaves_what_has_arrived() {
     for ground in common::media() {
-        let scratch = ground.scratch();
-        let recorder = Recorder::new();
-        let options = ground.options().create(true).len(LEN);
-        let file = options.open_recorded(&recorder, scratch.file("x")).expect("open");
-        let (mut sender, receiver) = UnixStream::pair().expect("a socket");
+        let (file, _scratch) = file_on(&ground);
+        let (mut sender, mut receiver) = UnixStream::pair().expect("a socket");
         receiver.set_nonblocking(true).expect("not blocking");
         let mut stage = file.stage(30..3 * PAGE).expect("a stage");
-        io::Write::write_all(&mut sender, &[5; 1000]).expect("send");
-        recorder.fail_next(call::READ_INTO, 1, Fault::Short(100));
-        recorder.fail_next(call::READ_INTO, 2, libc::EINTR);
-        let failed = stage.fill_from_fd(&receiver, 10..5000).expect_err("there is no more");
+        sender.write_all(&[5; 1000]).expect("send");
+        let failed = stage.fill_from(&mut receiver, 10..5000).expect_err("there is no more");
         let Error::Io { source, .. } = &failed else { panic!("{failed}") };
         assert_eq!(source.kind(), io::ErrorKind::WouldBlock);
-        assert!(!recorder.heal(), "both faults were met");
         assert!(stage.filled().eq([(10, 1010)].map(|(start, end)| start..end)));
-        io::Write::write_all(&mut sender, &[6; 300]).expect("send");
-        assert_eq!(stage.read_from_fd(&receiver, 1010..5000).expect("some"), 300);
-        assert_eq!(stage.read_from_fd(&receiver, 7..7).expect("nothing"), 0);
+        sender.write_all(&[6; 300]).expect("send");
+        assert_eq!(stage.read_from(&mut receiver, 1010..5000).expect("some"), 300);
+        assert_eq!(stage.read_from(&mut receiver, 7..7).expect("nothing"), 0);
         drop(sender);
-        assert_eq!(stage.fill_from_fd(&receiver, 2000..3000).expect("the end"), 0);
+        assert_eq!(stage.fill_from(&mut receiver, 2000..3000).expect("the end"), 0);
         stage.commit().expect("a commit");
         assert_bytes(&file, 0..40, 0, "before");
         assert_bytes(&file, 40..1040, 5, "the first");
         assert_bytes(&file, 1040..1340, 6, "the second");
         assert_bytes(&file, 1340..3 * PAGE, 0, "behind");
     }
+}
+
+/// A reader that fills another stage while it is read.
+struct Nested<'a>(Stage<'a>);
+
+impl Read for Nested<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        to.fill(1);
+        self.0.fill_from(&mut &[2; 100][..], 0..100)?;
+        Ok(to.len())
+    }
+}
+
+#[test]
+fn a_reader_may_fill_another_stage() {
+    let (file, _scratch) = file_on(&common::ram());
+    let inner = file.stage(PAGE..2 * PAGE).expect("a stage");
+    let mut outer = file.stage(0..PAGE).expect("a stage");
+    outer.fill_from(&mut Nested(inner), 0..PAGE).expect("fill");
+    outer.commit().expect("a commit");
+    assert_bytes(&file, 0..PAGE, 1, "the outer stage");
 }
 
 #[test]

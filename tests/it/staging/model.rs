@@ -34,7 +34,7 @@ impl Place {
 enum How {
     Write,
     Read,
-    Descriptor,
+    Socket,
     Zero,
     Slices,
 }
@@ -78,7 +78,7 @@ fn place() -> impl Strategy<Value = Place> {
 
 fn how() -> impl Strategy<Value = How> {
     prop_oneof![
-        4 => Just(How::Write), 2 => Just(How::Read), 3 => Just(How::Descriptor),
+        4 => Just(How::Write), 2 => Just(How::Read), 3 => Just(How::Socket),
         1 => Just(How::Zero), 1 => Just(How::Slices)
     ]
 }
@@ -146,15 +146,15 @@ impl Open<'_> {
                 let found = self.stage.fill_from(&mut &bytes[..got], range.clone());
                 assert_eq!(found.expect("fill"), got as u64);
             }
-            How::Descriptor => {
+            How::Socket => {
                 got = if seed.is_multiple_of(3) { len / 2 } else { len };
-                let (mut sender, receiver) = UnixStream::pair().expect("a socket");
+                let (mut sender, mut receiver) = UnixStream::pair().expect("a socket");
                 let found = std::thread::scope(|scope| {
                     let bytes = &bytes[..got];
                     scope.spawn(move || {
                         bytes.chunks(10_000).for_each(|part| sender.write_all(part).expect("send"));
                     });
-                    self.stage.fill_from_fd(&receiver, range.clone())
+                    self.stage.fill_from(&mut receiver, range.clone())
                 });
                 assert_eq!(found.expect("fill"), got as u64);
             }

@@ -16,8 +16,7 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         StageOverStage | EarlierStageWins => test("staging", "basics::of_stages_that_overlap"),
         StageNotGivenBack => test("staging", "basics::of_stages_that_overlap"),
         StageNotAllocated => test("allocation", "nothing_is_stored_to_a_hole"),
-        StageFillNotDrained => test("staging", "power::each_fill_ends"),
-        StageNotFlushed => test("staging", "power::committed_stages_survive"),
+        StageFillNotDrained | StageNotFlushed => test("staging", "power::each_fill_ends"),
         StagedSumOfOldBytes => test("staging", "basics::sums_follow"),
         DeployOverStage | PunchStagedSlots => {
             test("staging", "basics::deployments_and_punches_leave")

@@ -14,7 +14,6 @@
 //! the planted bugs.
 
 mod attributes;
-mod fill;
 mod folder;
 mod gate;
 mod identity;
@@ -26,7 +25,6 @@ mod storage;
 mod tests;
 mod transfer;
 
-pub use fill::Room;
 pub use open::OpenHow;
 
 /// Bytes of a huge page.

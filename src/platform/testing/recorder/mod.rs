@@ -207,7 +207,7 @@ impl Recorder {
         assert!(call == "any" || call::ALL.contains(&call), "no call is named {call}");
         assert!(
             !matches!(fault, Fault::Short(_))
-                || [call::READ, call::READ_INTO, call::WRITE, call::WRITE_DURABLY].contains(&call),
+                || [call::READ, call::WRITE, call::WRITE_DURABLY].contains(&call),
             "{call} cannot be short"
         );
         self.lock().armed.push(Armed { call, passing: nth - 1, fault, lasting, fired: false });
