@@ -31,6 +31,7 @@
 #![doc = concat!("[docs/structures.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/structures.md")]
 #![doc = concat!("[examples/raft_log.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/raft_log.rs")]
 #![doc = concat!("[examples/settings.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/settings.rs")]
+#![doc = concat!("[examples/socket_to_file.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/socket_to_file.rs")]
 #![doc = concat!("[examples/tokio_service.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/tokio_service.rs")]
 #![doc = concat!("[LICENSE-MIT]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/LICENSE-MIT")]
 #![doc = concat!("[LICENSE-APACHE]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/LICENSE-APACHE")]

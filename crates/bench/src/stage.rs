@@ -6,7 +6,7 @@
 //!
 //! May import `measure`, `offsets`, `scratch`, `subject`, `ours`, `ratios`.
 
-use crate::measure::{Effort, Turn, ratio, take_turns};
+use crate::measure::{Effort, Series, Turn, ratio, take_turns};
 use crate::offsets::{Offsets, Order};
 use crate::ours::Ours;
 use crate::ratios::run::{FILE_BESIDE, touch_all};
@@ -16,11 +16,13 @@ use atomic_mmap::Medium;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 /// Sizes of the pieces that arrive.
-const SIZES: [(&str, usize); 3] = [("64KiB", 64 << 10), ("4KiB", 4 << 10), ("1MiB", 1 << 20)];
+const SIZES: [(&str, usize); 4] =
+    [("64KiB", 64 << 10), ("4KiB", 4 << 10), ("1MiB", 1 << 20), ("64MiB", 64 << 20)];
 /// Bytes of the input file, which is read again and again.
-const INPUT: usize = 4 << 20;
+const INPUT: usize = 64 << 20;
 /// Bytes that a socket surely holds.
 const IN_SOCKET: usize = 64 << 10;
 
@@ -44,8 +46,10 @@ pub fn measure(options: &Options) -> io::Result<Found> {
         let input = || File::open(&path);
         for (name, len) in SIZES {
             let (mut one, mut other) = (input()?, input()?);
+            // Short pieces come from a part of the input that stays in the cache.
+            let most = len.max(4 << 20);
             let rewind = |file: &mut File, n: usize| {
-                if n.is_multiple_of(INPUT / len) {
+                if n.is_multiple_of(most / len) {
                     file.rewind().expect("a file");
                 }
             };
@@ -66,11 +70,14 @@ pub fn measure(options: &Options) -> io::Result<Found> {
                     }
                 }),
             ];
-            add(&row(medium, &format!("stage_{name}_vs_write")), &effort, &mut turns, &mut found);
+            let least = if len > 1 << 20 { 1 } else { 8 };
+            let name = row(medium, &format!("stage_{name}_vs_write"));
+            add(&name, &effort, least, &mut turns, &mut found);
             drop(turns);
             check(&staged, &written)?;
         }
         from_socket(medium, &effort, [&staged, &written], &bytes, &mut found)?;
+        commits(medium, &effort, [&staged, &written], &bytes, &mut found);
         check(&staged, &written)?;
     }
     Ok(found)
@@ -103,8 +110,39 @@ fn from_socket(
             }
         }),
     ];
-    add(&row(medium, "stage_64KiB_of_socket_vs_write"), effort, &mut turns, found);
+    add(&row(medium, "stage_64KiB_of_socket_vs_write"), effort, 8, &mut turns, found);
     Ok(())
+}
+
+/// Measures the time from the last byte to the end of the operation, of 1 MiB that has arrived: the
+/// commit of a stage, against the write of a buffer.
+fn commits(
+    medium: Medium,
+    effort: &Effort,
+    [staged, written]: [&Ours; 2],
+    bytes: &[u8],
+    found: &mut Found,
+) {
+    const LEN: usize = 1 << 20;
+    let mut series = [Series::default(), Series::default()];
+    for round in 0..effort.warm_up + effort.rounds {
+        let at = places(LEN, round).next().unwrap_or_default();
+        let mut stage = staged.0.stage(at..at + LEN as u64).expect("in range, and space");
+        stage.write_at(&bytes[..LEN], 0).expect("in range");
+        let mut stages = [stage];
+        let mut time = |n: usize, act: &mut dyn FnMut()| {
+            let began = Instant::now();
+            act();
+            if round >= effort.warm_up {
+                series[n].0.push(began.elapsed().as_nanos() as f64);
+            }
+        };
+        time(0, &mut || staged.0.commit_stages(&mut stages).expect("a commit"));
+        time(1, &mut || written.0.write_at(&bytes[..LEN], at).expect("in range, and space"));
+    }
+    let told = format!("{:.0} : {:.0} ns", series[0].median(), series[1].median());
+    let name = row(medium, "stage_commit_1MiB_vs_write");
+    found.add(&name, ratio(&series[0], &series[1]), &told);
 }
 
 fn stage(ours: &Ours, input: &mut impl Read, at: u64, len: usize) {
@@ -136,8 +174,8 @@ fn row(medium: Medium, name: &str) -> String {
     if medium == Medium::Dax { name.to_owned() } else { format!("{medium}_{name}") }
 }
 
-fn add(name: &str, effort: &Effort, turns: &mut [Turn<'_>; 2], found: &mut Found) {
-    let series = take_turns(effort, 8, turns);
+fn add(name: &str, effort: &Effort, least: usize, turns: &mut [Turn<'_>; 2], found: &mut Found) {
+    let series = take_turns(effort, least, turns);
     let told = format!("{:.0} : {:.0} ns", series[0].median(), series[1].median());
     found.add(name, ratio(&series[0], &series[1]), &told);
 }

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::engine::plan::{Placed, Segment};
 use crate::engine::stage::Staged;
 use crate::mutant::planted;
-use crate::units::{PAGE, PageIndex, SLICE};
+use crate::units::{PAGE, SLICE};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -137,24 +137,36 @@ impl<'a> Layers<'a> {
         segments: &[Segment<'_>],
         stages: impl Iterator<Item = &'s Staged>,
     ) -> Vec<Placed> {
-        let mut pages: BTreeMap<PageIndex, (Slices, Slices)> = BTreeMap::new();
-        for span in stages.flat_map(Staged::claims) {
-            let (_, own) = pages.entry(span.page).or_default();
-            *own = own.or(span.slices());
+        let claims = stages.flat_map(Staged::claims);
+        let mut pages: Vec<Placed> = claims
+            .map(|span| Placed { page: span.page, slices: Slices::NONE, own: span.slices() })
+            .collect();
+        for (start, piece) in &self.pieces {
+            if let Source::Slots(_) = piece.source {
+                let placed = span::pages(whole_slices(*start..piece.end));
+                pages.extend(placed.map(|span| Placed {
+                    page: span.page,
+                    slices: span.slices(),
+                    own: Slices::NONE,
+                }));
+            }
         }
-        let slots =
-            self.pieces.iter().filter(|(_, piece)| matches!(piece.source, Source::Slots(_)));
-        for span in slots.flat_map(|(start, piece)| span::pages(whole_slices(*start..piece.end))) {
-            let (slices, _) = pages.entry(span.page).or_default();
-            *slices = slices.or(span.slices());
-        }
-        let is_touched = |page: &PageIndex| {
-            let n = segments.partition_point(|segment| segment.end() <= page.start());
-            segments.get(n).is_some_and(|next| next.offset < page.start() + PAGE as u64)
-        };
-        pages.retain(|page, (slices, _)| !slices.is_empty() || is_touched(page));
-        let placed = |(page, (slices, own))| Placed { page, slices, own };
-        pages.into_iter().map(placed).collect()
+        pages.sort_unstable_by_key(|placed| placed.page);
+        pages.dedup_by(|later, first| {
+            let is_one = later.page == first.page;
+            if is_one {
+                first.slices = first.slices.or(later.slices);
+                first.own = first.own.or(later.own);
+            }
+            is_one
+        });
+        pages.retain(|placed| {
+            let start = placed.page.start();
+            let n = segments.partition_point(|segment| segment.end() <= start);
+            let next = segments.get(n);
+            !placed.slices.is_empty() || next.is_some_and(|next| next.offset < start + PAGE as u64)
+        });
+        pages
     }
 }
 

@@ -31,6 +31,8 @@ impl std::fmt::Display for Goal {
 /// The names in `ratios.json`, `practical.json`, `fio.json`, `sqlite.json`, `snapshots.json`
 /// and `policies.json`,
 /// with their meanings and goals.
+/// The names in `ratios.json`, `practical.json`, `fio.json`, `sqlite.json`, `snapshots.json` and
+/// `stage.json`, with their meanings and goals.
 pub const GOALS: &[(&str, Goal, &str)] = &[
     ("write_64B_vs_one_drain", Goal::AtMost(1.35), "64 bytes, random, to copy and one drain"),
     ("write_256B_vs_two_drains", Goal::AtMost(1.15), "256 bytes, to copy and two drains"),
@@ -113,6 +115,9 @@ pub const GOALS: &[(&str, Goal, &str)] = &[
         Goal::AtMost(1.1),
         "companions of a sparse file, once the worker has nothing left to do",
     ),
+    // Stages, in `stage.json`.
+    ("stage_64KiB_vs_write", Goal::AtMost(0.6), "64 KiB that arrive by read(2), to read and write"),
+    ("ram_stage_64KiB_vs_write", Goal::AtMost(0.6), "the same, where only the process can die"),
 ];
 
 /// Returns the goal with this name.
