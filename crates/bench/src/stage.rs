@@ -45,7 +45,7 @@ pub fn measure(options: &Options) -> io::Result<Found> {
         std::fs::write(&path, &bytes)?;
         let input = || File::open(&path);
         for (name, len) in SIZES {
-            let (mut one, mut other) = (input()?, input()?);
+            let (mut one, mut other, mut buffer) = (input()?, input()?, vec![0; len]);
             // Short pieces come from a part of the input that stays in the cache.
             let most = len.max(4 << 20);
             let rewind = |file: &mut File, n: usize| {
@@ -62,7 +62,6 @@ pub fn measure(options: &Options) -> io::Result<Found> {
                     }
                 }),
                 Box::new(|round, count| {
-                    let mut buffer = vec![0; len];
                     for (n, at) in places(len, round).take(count).enumerate() {
                         again(&mut other, n);
                         other.read_exact(&mut buffer).expect("an input");
