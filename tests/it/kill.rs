@@ -194,6 +194,19 @@ impl Acknowledged {
     }
 }
 
+/// Writes the places of operation `n` by stages: filled one after the other, and committed at once.
+fn commit_stages(file: &AtomicMappedFile, n: u64, places: &[(u64, usize)]) {
+    let mut stages = Vec::new();
+    for &(offset, len) in places {
+        let mut stage = file.stage(offset..offset + len as u64).expect("stage");
+        let (bytes, half) = (stamp(n, len), len / 2);
+        stage.write_at(&bytes[half..], half as u64).expect("fill");
+        stage.fill_from(&mut &bytes[..half], 0..half as u64).expect("fill");
+        stages.push(stage);
+    }
+    file.commit_stages(&mut stages).expect("commit");
+}
+
 /// Plays the child: opens, checks and writes. Closes at the end if the caller asks for it.
 fn write_until_killed(path: &Path, medium: Medium, close: Option<CloseMode>, for_ms: u64) {
     let log = Log::open(&log_of(path));
@@ -224,7 +237,9 @@ fn write_until_killed(path: &Path, medium: Medium, close: Option<CloseMode>, for
                 while n < first || !over.load(Ordering::Relaxed) {
                     n += 1;
                     let places = places(thread, n % KINDS);
-                    if let [(offset, len)] = places[..] {
+                    if n / KINDS % 3 == 1 {
+                        commit_stages(file, n, &places);
+                    } else if let [(offset, len)] = places[..] {
                         file.write_at(&stamp(n, len), offset).expect("write");
                     } else {
                         let mut tx = file.begin();
