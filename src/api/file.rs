@@ -301,8 +301,8 @@ impl AtomicMappedFile {
     ///
     /// # Errors
     /// [`Error::TooLong`] past [`max_len`](Self::max_len), [`Error::Pinned`] if a view pins bytes
-    /// past the new end, [`Error::Overdue`] for a growth, [`Error::NoSpace`],
-    /// [`Error::Poisoned`], [`Error::Forked`], [`Error::Io`].
+    /// past the new end or a stage has lent some, [`Error::Overdue`] for a growth,
+    /// [`Error::NoSpace`], [`Error::Poisoned`], [`Error::Forked`], [`Error::Io`].
     ///
     /// On [`Medium::Dax`] a failed sync of the new length poisons the handle, as in
     /// [`sync`](Self::sync). A shrink has taken effect even if that sync, or its durable point,

@@ -10,6 +10,8 @@ use std::os::unix::net::UnixStream;
 const PAGE: u64 = 4096;
 const CHUNK: u64 = 2 << 20;
 const LEN: u64 = 2 * CHUNK;
+/// The path of other systems has no holes, and no openings for reading alone.
+const IS_NATIVE: bool = cfg!(all(target_os = "linux", not(atomic_mmap_portable)));
 
 fn file_on(ground: &Ground) -> (AtomicMappedFile, common::Scratch) {
     let scratch = ground.scratch();
@@ -191,7 +193,8 @@ fn deployments_and_punches_leave_staged_slots() {
         assert_bytes(&file, PAGE..2 * PAGE, 3, "the stage");
         let punched = file.stats().punches;
         file.deploy(0..LEN).expect("a deployment");
-        assert!(file.stats().punches > punched, "nothing is staged any more");
+        let is_given_back = file.stats().punches > punched || !IS_NATIVE;
+        assert!(is_given_back, "nothing is staged any more");
     }
 }
 
@@ -381,8 +384,10 @@ fn errors_change_nothing() {
         empty.commit().expect("a commit of nothing");
         assert!(read_all(&file).iter().all(|byte| *byte == 0));
         drop(file);
-        let reader = ground.options().read_only(true).open(scratch.file("x")).expect("open");
-        assert!(matches!(reader.stage(0..10), Err(Error::ReadOnly { .. })));
+        if IS_NATIVE {
+            let reader = ground.options().read_only(true).open(scratch.file("x")).expect("open");
+            assert!(matches!(reader.stage(0..10), Err(Error::ReadOnly { .. })));
+        }
     }
 }
 
