@@ -28,11 +28,8 @@ impl std::fmt::Display for Goal {
     }
 }
 
-/// The names in `ratios.json`, `practical.json`, `fio.json`, `sqlite.json`, `snapshots.json`
-/// and `policies.json`,
-/// with their meanings and goals.
-/// The names in `ratios.json`, `practical.json`, `fio.json`, `sqlite.json`, `snapshots.json` and
-/// `stage.json`, with their meanings and goals.
+/// The names in `ratios.json`, `practical.json`, `fio.json`, `sqlite.json`, `snapshots.json`,
+/// `policies.json` and `stage.json`, with their meanings and goals.
 pub const GOALS: &[(&str, Goal, &str)] = &[
     ("write_64B_vs_one_drain", Goal::AtMost(1.35), "64 bytes, random, to copy and one drain"),
     ("write_256B_vs_two_drains", Goal::AtMost(1.15), "256 bytes, to copy and two drains"),
