@@ -11,6 +11,7 @@
 //! | `write` | writes: the fast paths, the general way, the choice of a commit protocol |
 //! | `read` | reads: the fast paths, the general way, the read sets of transactions |
 //! | `resize` | changes of the file's length |
+//! | `stage` | the slots that stages claim, and how they are filled |
 //! | `deploy` | copies of valid slices to the home file; the pins of views; hole punching |
 //! | `durable` | durable points: group commit, the cut, the record, the checkpoint, the journal |
 //! | `commit` | the commit protocols, step by step |
@@ -18,7 +19,6 @@
 //! | `sums` | the sums of pages: new ones for an operation |
 //! | `keep` | what snapshots need of an operation, before it stores |
 //! | `verify` | verification of pages by their sums |
-//! | `stage` | the slots that stages claim, and how they are filled |
 //! | `io` | copies out of valid slots and into free slots, and prefetches |
 //! | `plan` | which pages, regions, words and locks an operation needs |
 //! | `companions` | the folder of the companions, and the making of the store of snapshots |

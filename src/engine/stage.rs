@@ -12,7 +12,7 @@
 //!
 //! Rules: `docs/model/staging.py` and `docs/protocols/staging.md`.
 //!
-//! May import `io`, `plan`, `pair`, and what lies below them.
+//! May import `deploy`, `io`, `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::span::{self, PageSpan, RegionSpan};
 use crate::bitmap::{Side, Slices, Validity};
@@ -143,6 +143,7 @@ impl Engine {
         if self.keeps_points {
             staged.add(Lent::Buffer, range);
         } else if !range.is_empty() {
+            let _room = self.admit(std::iter::once(range.clone()))?;
             // Taken before `resizing`: the thread that has the lane may itself wait for `resizing`.
             let lane = self.lane();
             // Keeps the file from being truncated between the check of its length and the claims.

@@ -175,6 +175,27 @@ fn what_no_space_can_be_given_back_for_takes_more() {
     }
 }
 
+#[test]
+fn stages_heed_the_budget_as_writes_do() {
+    for ground in media() {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let options = options(&ground, 32 * MIB).reflection_budget(0);
+        let file = options.open(&path).expect("open");
+        let mut model = vec![0; 32 << 20];
+        for (n, bytes) in model.chunks_exact_mut(512 << 10).enumerate() {
+            bytes.fill(n as u8 + 1);
+            let at = (n * bytes.len()) as u64;
+            let mut stage = file.stage(at..at + bytes.len() as u64).expect("stage");
+            stage.write_at(bytes, 0).expect("fill");
+            assert!(taken(&scratch) <= BUDGET, "{}: {}", ground.medium, taken(&scratch));
+            stage.commit().expect("commit");
+            assert!(taken(&scratch) <= BUDGET, "{}: {}", ground.medium, taken(&scratch));
+        }
+        assert_holds(&file, &model);
+    }
+}
+
 /// One small write in each chunk of a sparse file took 2 MiB each in memory, and a page of words
 /// with each page on a disk.
 #[test]

@@ -8,7 +8,6 @@
 
 use crate::bitmap::span;
 use crate::engine::Engine;
-use crate::engine::plan::Segment;
 use crate::engine::worker::Request;
 use crate::error::Result;
 use crate::format::layout;
@@ -16,22 +15,27 @@ use crate::mutant::planted;
 use crate::pair::budget::{Budget, Room};
 use crate::pair::stats::Counter;
 use crate::units::{CHUNK, PAGE};
+use std::ops::Range;
 
 impl Engine {
-    /// Reserves room in the budget for an operation that writes `segments`. Waits while there is
+    /// Reserves room in the budget for an operation that writes these ranges. Waits while there is
     /// none. The caller holds no lane, no lock and no gate, because the worker may need them.
     /// Returns `None` if there is no budget.
     #[inline]
-    pub(in crate::engine) fn admit(&self, segments: &[Segment<'_>]) -> Result<Option<Room<'_>>> {
+    pub(in crate::engine) fn admit(
+        &self,
+        ranges: impl Iterator<Item = Range<u64>>,
+    ) -> Result<Option<Room<'_>>> {
         match &self.budget {
-            Some(budget) if !planted!(NotAdmitted) => self.admit_to(budget, segments).map(Some),
+            Some(budget) if !planted!(NotAdmitted) => {
+                self.admit_to(budget, self.most_allocated(ranges)).map(Some)
+            }
             _ => Ok(None),
         }
     }
 
     #[inline(never)]
-    fn admit_to<'e>(&'e self, budget: &'e Budget, segments: &[Segment<'_>]) -> Result<Room<'e>> {
-        let bytes = self.most_allocated(segments);
+    fn admit_to<'e>(&'e self, budget: &'e Budget, bytes: u64) -> Result<Room<'e>> {
         let mut found_nothing = false;
         loop {
             let seen = budget.turns();
@@ -62,18 +66,17 @@ impl Engine {
         }
     }
 
-    /// Returns the most bytes that an operation over `segments` allocates in the companions: a slot
-    /// for each page, and the words of each chunk.
-    fn most_allocated(&self, segments: &[Segment<'_>]) -> u64 {
+    /// Returns the most bytes that an operation over these ranges allocates in the companions: a
+    /// slot for each page, and the words of each chunk.
+    fn most_allocated(&self, ranges: impl Iterator<Item = Range<u64>>) -> u64 {
         let sums = if self.has_sums() { layout::CHUNK_SUMS_LEN } else { 0 };
         let words = PAGE as u64 * (1 + u64::from(self.keeps_points)) + sums;
-        let of = |segment: &Segment<'_>| {
-            let range = segment.range();
+        let of = |range: Range<u64>| {
             let pages = span::pages(range.clone()).count() as u64;
             let chunks = range.end.div_ceil(CHUNK as u64) - range.start / CHUNK as u64;
             pages * PAGE as u64 + chunks * words
         };
-        segments.iter().map(of).sum()
+        ranges.map(of).sum()
     }
 
     /// Measures the storage of the companions for the first time, and asks for space to be given

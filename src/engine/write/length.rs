@@ -148,7 +148,7 @@ impl Engine {
     ) -> Result<()> {
         self.check_usable()?;
         let op = Resize { len: new, changes, read_set };
-        let _room = self.admit(changes.segments)?;
+        let _room = self.admit(changes.segments.iter().map(Segment::range))?;
         match self.resize(&op, closure) {
             Err(Error::TooLarge { .. }) if self.may_make_point_first() => {
                 self.sync()?;

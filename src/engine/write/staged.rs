@@ -9,7 +9,7 @@
 
 use crate::bitmap::{Slices, bits, span};
 use crate::engine::Engine;
-use crate::engine::plan::{self, Changes, Plans, RegionPlan, WordUpdate, WordUpdates};
+use crate::engine::plan::{self, Changes, Plans, RegionPlan, Segment, WordUpdate, WordUpdates};
 use crate::engine::write::range::is_locked;
 use crate::error::Result;
 use crate::format::entry::WordId;
@@ -82,6 +82,7 @@ impl Engine {
     ) -> Result<()> {
         self.check_usable()?;
         self.check_writable()?;
+        let _room = self.admit(changes.segments.iter().map(Segment::range))?;
         {
             let lane = self.lane();
             // As in `general`: the file gets no new end between the parts.
