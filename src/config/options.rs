@@ -278,7 +278,7 @@ impl Options {
     /// of snapshots. At least 4 MiB, and twice the [journal's length](Self::journal_len) more
     /// where there is one; a smaller number counts as that. Default: no limit.
     ///
-    /// When three quarters are taken, a background thread deploys the pages that have not changed
+    /// When half of it is taken, a background thread deploys the pages that have not changed
     /// for the longest time, and gives their space back. Where durable points are kept it makes
     /// such points, except with [`Durability::AtomicSync`]. A write without room in the budget
     /// waits for that thread; [`Stats::budget_waits`](crate::Stats::budget_waits) counts the

@@ -1,9 +1,10 @@
 //! The budget of the companions' storage: its limits, and what counts against it.
 //!
-//! Three marks, from low to high: down to `low` the worker gives space back, from `early` on it is
-//! asked to, and beyond `limit` an operation waits. So writers seldom wait. If there is nothing to
-//! give back, the upper two marks rise a little until there is. So a writer does not wait in vain
-//! for each operation.
+//! Marks, from low to high: down to `low` the worker gives space back. It is asked to each time the
+//! companions have grown by a sixteenth of the budget. From `early` on nothing is allocated ahead
+//! of need, from `urgent` on pages need not be cold, and beyond `limit` an operation waits. If
+//! there is nothing to give back, the limit rises a little until there is. So a writer does not
+//! wait in vain for each operation.
 //!
 //! Invariant: what running operations may allocate is reserved before they take a lock. So the sum
 //! of storage and reservations passes `limit` only for an operation that no space can be given back
@@ -73,7 +74,7 @@ impl Budget {
         Budget {
             limit,
             allowed: AtomicU64::new(limit),
-            ask_at: AtomicU64::new(limit / 4 * 3),
+            ask_at: AtomicU64::new(limit / 2),
             others: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
@@ -82,20 +83,20 @@ impl Budget {
         }
     }
 
-    /// Returns the bytes down to which space is given back: fewer for a large operation that waits.
+    /// Returns the bytes down to which space is given back: fewer if a large operation waits.
     pub fn low(&self) -> u64 {
         let waiting = self.waiting.load(Ordering::Relaxed);
         (self.limit / 8 * 5).min(self.limit.saturating_sub(waiting))
     }
 
-    /// Returns the bytes from which on space is given back, and none is allocated ahead of need.
+    /// Returns the bytes from which on nothing is allocated ahead of need.
     pub fn early(&self) -> u64 {
         self.limit / 4 * 3
     }
 
     /// Returns `true` if companions of `taken` bytes take too many for a turn to begin.
     pub fn is_tight(&self, taken: u64) -> bool {
-        taken > self.early() || self.waiting.load(Ordering::Relaxed) != 0
+        taken > self.limit / 2 || self.waiting.load(Ordering::Relaxed) != 0
     }
 
     /// Returns `true` if the worker has to be asked, where the companions take `taken` bytes.
@@ -104,14 +105,19 @@ impl Budget {
         taken > self.ask_at.load(Ordering::Relaxed)
     }
 
+    /// Returns `true` if companions of `taken` bytes leave no time to find the cold pages.
+    pub fn is_urgent(&self, taken: u64) -> bool {
+        taken > self.limit / 16 * 15 || self.waiting.load(Ordering::Relaxed) != 0
+    }
+
     /// Ends a turn that has left the companions with `taken` bytes, and wakes the threads that
     /// wait.
     pub fn end_turn(&self, found_nothing: bool, taken: u64) {
-        let more = taken + self.limit / 32;
+        let more = taken + self.limit / 16;
         let allowed = if found_nothing { self.limit.max(more) } else { self.limit };
         self.allowed.store(allowed, Ordering::Relaxed);
         self.waiting.store(0, Ordering::Relaxed);
-        self.ask_at.store(self.early().max(more), Ordering::Relaxed);
+        self.ask_at.store(more.max(self.limit / 8 * 5), Ordering::Relaxed);
         let mut turns = self.turns.lock();
         *turns = Turns { over: turns.over + 1, found_nothing };
         self.changed.notify_all();

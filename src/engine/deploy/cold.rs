@@ -39,11 +39,17 @@ pub(crate) const SPACE_EVERY: Duration = Duration::from_secs(1);
 /// Chunks that the worker looks at before it serves other requests.
 const BATCH: usize = 8;
 
+/// A bit beside the low bits of a page's version: the page was unchanged at the last visit as well.
+const WAS_UNCHANGED: u8 = 0x80;
+
 /// Which pages a sweep deploys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cold {
     /// Those that have not changed since the sweep was there last.
     Unchanged,
+    /// Those that have not changed between the last three visits. One visit comes soon after the
+    /// other while space is needed, and a page that is written often may be unchanged once.
+    UnchangedTwice,
     /// All of them.
     Any,
 }
@@ -92,7 +98,8 @@ impl Engine {
         }
     }
 
-    /// Gives back space in a batch of chunks. Deploys cold pages in two rounds, and any page in a
+    /// Gives back space in a batch of chunks. Deploys cold pages in one round. Only if that is not
+    /// enough, and space is urgent, deploys unchanged pages in a second round, and any page in a
     /// third. Returns `true` if the turn is over.
     pub(super) fn give_back_batch(&self) -> bool {
         let Some(budget) = &self.budget else { return true };
@@ -104,13 +111,17 @@ impl Engine {
             return true;
         }
         sweep.is_under_way = true;
-        let cold = if sweep.round < 2 { Cold::Unchanged } else { Cold::Any };
+        let cold = match sweep.round {
+            0 => Cold::UnchangedTwice,
+            1 => Cold::Unchanged,
+            _ => Cold::Any,
+        };
         let is_around = self.sweep(&mut sweep, cold);
         self.measure(budget);
         let now = self.companions_take(budget);
         sweep.has_given |= now < before;
         sweep.round += u32::from(is_around.as_ref().is_ok_and(|is_around| *is_around));
-        let is_enough = now <= budget.low() || sweep.round == 2 && now <= budget.early();
+        let is_enough = now <= budget.low() || sweep.round > 0 && !budget.is_urgent(now);
         let is_over = is_enough || sweep.round > 2 || is_around.is_err();
         // A waiting writer goes on as soon as there is room for it.
         if is_over || now < before {
@@ -219,9 +230,15 @@ impl Engine {
                     continue;
                 }
                 let version = version_of(region, n);
-                let is_unchanged = !is_new && version == Some(*seen);
-                *seen = version.unwrap_or(!*seen);
-                if (is_unchanged || cold == Cold::Any) && !region.is_held_back(n) {
+                let is_unchanged = !is_new && version == Some(*seen & !WAS_UNCHANGED);
+                let is_cold = match cold {
+                    Cold::Any => true,
+                    Cold::Unchanged => is_unchanged,
+                    Cold::UnchangedTwice => is_unchanged && *seen & WAS_UNCHANGED != 0,
+                };
+                *seen = version.unwrap_or(!*seen & !WAS_UNCHANGED);
+                *seen |= if is_unchanged { WAS_UNCHANGED } else { 0 };
+                if is_cold && !region.is_held_back(n) {
                     mask |= 1 << n;
                 }
             }
@@ -265,5 +282,5 @@ impl Engine {
 /// Returns the low bits of the page's version, or `None` while a thread changes the page.
 fn version_of(region: &RegionState, n: usize) -> Option<u8> {
     let (of_region, of_page) = (region.lock.begin()?, region.pages[n].lock.begin()?);
-    Some(of_region.number().wrapping_add(of_page.number()) as u8)
+    Some(of_region.number().wrapping_add(of_page.number()) as u8 & !WAS_UNCHANGED)
 }

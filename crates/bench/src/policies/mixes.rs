@@ -78,8 +78,8 @@ fn cell(
             }
         }
     };
-    // Until each policy has its steady state: 50 operations for each page.
-    let settle = (LEN / 4096 * 50).min(LEN * 8 / len as u64) as usize;
+    // Until each policy has its steady state: 200 operations for each page.
+    let settle = (LEN / 4096 * 200).min(LEN * 200 / len as u64) as usize;
     files.iter().for_each(|ours| run(ours, 1, settle));
     let mut turns: Vec<Turn<'_>> = Vec::new();
     for ours in files {
