@@ -39,32 +39,29 @@ pub(crate) const SPACE_EVERY: Duration = Duration::from_secs(1);
 /// Chunks that the worker looks at before it serves other requests.
 const BATCH: usize = 8;
 
-/// A bit beside the low bits of a page's version: the page was unchanged at the last visit as well.
-const WAS_UNCHANGED: u8 = 0x80;
+/// The low bits of a page's version that a sweep remembers.
+const VERSION: u8 = 0x1F;
+/// The number of visits that have found a page unchanged, in the bits above: 0 to `OLDEST`.
+const ONE_VISIT: u8 = VERSION + 1;
+const OLDEST: u8 = 7;
 
-/// Which pages a sweep deploys.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Cold {
-    /// Those that have not changed since the sweep was there last.
-    Unchanged,
-    /// Those that have not changed between the last three visits. One visit comes soon after the
-    /// other while space is needed, and a page that is written often may be unchanged once.
-    UnchangedTwice,
-    /// All of them.
-    Any,
-}
+/// How many visits in a row must find a page unchanged until a sweep for space deploys it: in each
+/// round of a turn. One visit comes soon after the other while space is needed, so a page that is
+/// written often may be unchanged a few times.
+const COLD_AFTER: [u8; 3] = [5, 2, 0];
 
 /// A sweep over one file.
 #[derive(Default, Debug)]
 pub(crate) struct Sweep {
     /// The next chunk.
     hand: ChunkIndex,
-    /// The low bits of each page's version when the sweep was there last.
+    /// The low bits of each page's version when the sweep was there last, and its visits without a
+    /// change.
     seen: HashMap<u64, Box<[u8; PAGES_PER_REGION]>>,
     /// `true` from the first batch of a turn to its last one.
     is_under_way: bool,
     /// The number of times around the file in this turn.
-    round: u32,
+    round: usize,
     /// `true` if something was given back in this turn.
     has_given: bool,
 }
@@ -81,7 +78,7 @@ impl Engine {
     /// requests the next batch, until the sweep is around the file. For the worker.
     pub fn deploy_idle(&self) {
         let mut sweep = self.sweeps.idle.lock();
-        let is_around = self.sweep(&mut sweep, Cold::Unchanged);
+        let is_around = self.sweep(&mut sweep, 1);
         // After an error the next interval tries again.
         if is_around.is_ok_and(|is_around| !is_around) {
             let _is_served = self.worker.request(Request::DeployIdle);
@@ -98,9 +95,9 @@ impl Engine {
         }
     }
 
-    /// Gives back space in a batch of chunks. Deploys cold pages in one round. Only if that is not
-    /// enough, and space is urgent, deploys unchanged pages in a second round, and any page in a
-    /// third. Returns `true` if the turn is over.
+    /// Gives back space in a batch of chunks. Deploys the coldest pages in one round. Only if that
+    /// is not enough, and space is urgent, deploys others in a second and a third one. Returns
+    /// `true` if the turn is over.
     pub(super) fn give_back_batch(&self) -> bool {
         let Some(budget) = &self.budget else { return true };
         let mut sweep = self.sweeps.space.lock();
@@ -111,18 +108,14 @@ impl Engine {
             return true;
         }
         sweep.is_under_way = true;
-        let cold = match sweep.round {
-            0 => Cold::UnchangedTwice,
-            1 => Cold::Unchanged,
-            _ => Cold::Any,
-        };
-        let is_around = self.sweep(&mut sweep, cold);
+        let round = sweep.round.min(COLD_AFTER.len() - 1);
+        let is_around = self.sweep(&mut sweep, COLD_AFTER[round]);
         self.measure(budget);
         let now = self.companions_take(budget);
         sweep.has_given |= now < before;
-        sweep.round += u32::from(is_around.as_ref().is_ok_and(|is_around| *is_around));
+        sweep.round += usize::from(is_around.as_ref().is_ok_and(|is_around| *is_around));
         let is_enough = now <= budget.low() || sweep.round > 0 && !budget.is_urgent(now);
-        let is_over = is_enough || sweep.round > 2 || is_around.is_err();
+        let is_over = is_enough || sweep.round >= COLD_AFTER.len() || is_around.is_err();
         // A waiting writer goes on as soon as there is room for it.
         if is_over || now < before {
             budget.end_turn(is_over && !sweep.has_given, now);
@@ -140,9 +133,9 @@ impl Engine {
         self.measure_companions(budget, journal + store);
     }
 
-    /// Deploys pages of a batch of chunks from the hand on, and gives back their space. Returns
-    /// `true` if it has come to the end of the file.
-    fn sweep(&self, sweep: &mut Sweep, cold: Cold) -> Result<bool> {
+    /// Deploys pages of a batch of chunks from the hand on, and gives back their space: those that
+    /// this many visits have found unchanged. Returns `true` if it has come to the end of the file.
+    fn sweep(&self, sweep: &mut Sweep, cold_after: u8) -> Result<bool> {
         self.check_usable()?;
         let mut chunks = Vec::with_capacity(BATCH);
         while chunks.len() < BATCH
@@ -154,7 +147,7 @@ impl Engine {
         let is_around = chunks.len() < BATCH;
         let mut pages = Vec::new();
         for chunk in &chunks {
-            self.find_cold(sweep, *chunk, cold, &mut pages)?;
+            self.find_cold(sweep, *chunk, cold_after, &mut pages)?;
         }
         let durable = self.durable.as_ref().filter(|_| {
             !pages.is_empty() && self.durability != Durability::AtomicSync
@@ -207,7 +200,7 @@ impl Engine {
         &self,
         sweep: &mut Sweep,
         chunk: ChunkIndex,
-        cold: Cold,
+        cold_after: u8,
         pages: &mut Vec<(RegionIndex, u64)>,
     ) -> Result<()> {
         let first = chunk.first_region();
@@ -230,15 +223,10 @@ impl Engine {
                     continue;
                 }
                 let version = version_of(region, n);
-                let is_unchanged = !is_new && version == Some(*seen & !WAS_UNCHANGED);
-                let is_cold = match cold {
-                    Cold::Any => true,
-                    Cold::Unchanged => is_unchanged,
-                    Cold::UnchangedTwice => is_unchanged && *seen & WAS_UNCHANGED != 0,
-                };
-                *seen = version.unwrap_or(!*seen & !WAS_UNCHANGED);
-                *seen |= if is_unchanged { WAS_UNCHANGED } else { 0 };
-                if is_cold && !region.is_held_back(n) {
+                let is_unchanged = !is_new && version == Some(*seen & VERSION);
+                let visits = if is_unchanged { (*seen / ONE_VISIT + 1).min(OLDEST) } else { 0 };
+                *seen = version.unwrap_or(!*seen & VERSION) + visits * ONE_VISIT;
+                if visits >= cold_after && !region.is_held_back(n) {
                     mask |= 1 << n;
                 }
             }
@@ -282,5 +270,5 @@ impl Engine {
 /// Returns the low bits of the page's version, or `None` while a thread changes the page.
 fn version_of(region: &RegionState, n: usize) -> Option<u8> {
     let (of_region, of_page) = (region.lock.begin()?, region.pages[n].lock.begin()?);
-    Some(of_region.number().wrapping_add(of_page.number()) as u8 & !WAS_UNCHANGED)
+    Some(of_region.number().wrapping_add(of_page.number()) as u8 & VERSION)
 }
