@@ -5,7 +5,7 @@ use crate::measure::{Effort, Turn, ratio, take_turns};
 use crate::offsets::{Offsets, Order};
 use crate::ours::Ours;
 use crate::ratios::Found;
-use crate::ratios::run::{Pattern, check_back};
+use crate::ratios::run::{Pattern, check_back, touch_all};
 use crate::scratch::Scratch;
 use crate::subject::Subject;
 use atomic_mmap::{AtomicMappedFile, Medium};
@@ -38,6 +38,12 @@ pub fn hot_spots(
         Ok(Ours(options.open(scratch.folder(name)?.join("ours"))?))
     };
     let (within, without) = (open("within", Some(LEN / 10))?, open("without", None)?);
+    for ours in [&within, &without] {
+        // Both home files are allocated, and all pages are deployed.
+        touch_all(ours, LEN);
+        ours.0.deploy(0..LEN)?;
+    }
+    let before = within.0.stats();
     // Turns as long as several of the worker's batches.
     let effort = Effort { turn: Duration::from_millis(40), ..*effort };
     for (name, len) in [("4KiB", 4096), ("64B", 64)] {
@@ -52,14 +58,16 @@ pub fn hot_spots(
         ];
         let series = take_turns(&effort, 1024, &mut turns);
         drop(turns);
-        let (stats, taken) = (within.0.stats(), storage(&scratch.path().join("within"))?);
+        let stats = within.0.stats().delta(&before);
+        let taken = storage(&scratch.path().join("within"))?;
         if taken > LEN / 10 {
             return Err(io::Error::other(format!("the companions take {taken} bytes")));
         }
         let told = format!(
-            "{:.0} : {:.0} ns; {} pages deployed, {} waits, {} MB taken",
+            "{:.0} : {:.0} ns; of {} writes {} pages deployed, {} waits, {} MB taken",
             series[0].median(),
             series[1].median(),
+            stats.logged_flip_writes + stats.flip_writes,
             stats.cold_deployments,
             stats.budget_waits,
             taken >> 20
