@@ -3,9 +3,11 @@
 //! Invariants: a thread that finds a flag or a bit set also finds the storage. Flags and bits
 //! change under the allocation mutex alone, and are cleared only where no thread stores.
 //!
-//! May import `pair::{page_table, pieces, region}`, `format`, `bitmap`, `primitive`, `units`.
+//! May import `pair::{page_table, pieces, region}`, `format`, `bitmap`, `error`, `primitive`,
+//! `units`.
 
 use crate::bitmap::Side;
+use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::mutant::planted;
 use crate::pair::Pair;
@@ -156,21 +158,25 @@ impl Pair {
         state & known::SLICE_WORDS != 0 && is_there(Side::Home) && is_there(Side::Reflection)
     }
 
-    /// Returns `true` if some of these pages of the chunk may be allocated in the reflection file.
-    pub(crate) fn may_have_storage(&self, chunk: ChunkIndex, pages: Range<usize>) -> bool {
+    /// Returns `true` if some of these pages of the chunk are allocated in the reflection file.
+    ///
+    /// # Errors
+    /// That of a look for data, where nothing is known, as after an opening.
+    pub(crate) fn has_storage(&self, chunk: ChunkIndex, pages: &Range<usize>) -> Result<bool> {
         let state = self.chunk_state(chunk).load(Ordering::Acquire);
         if state & known::REFLECTION != 0 {
-            return true;
+            return Ok(true);
         }
         match self.pieces_of(chunk) {
             Some(pieces) if !pieces.is_empty(Side::Reflection) => {
-                pieces.count(Side::Reflection, pages) > 0
+                Ok(pieces.count(Side::Reflection, pages.clone()) > 0)
             }
             _ => {
-                // Nothing is known, as after an opening.
                 let at = layout::reflection(chunk.start()) + (pages.start * PAGE) as u64;
                 let end = at + (pages.len() * PAGE) as u64;
-                self.reflection.next_data(at).is_ok_and(|data| data.is_some_and(|at| at < end))
+                let io = |e| Error::io_at("look for data", self.reflection.path(), at, e);
+                let data = self.reflection.next_data(at).map_err(io)?;
+                Ok(data.is_some_and(|at| at < end))
             }
         }
     }

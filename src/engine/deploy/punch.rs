@@ -73,22 +73,25 @@ impl Engine {
             self.zero_words(&lane, *index, region)?;
         }
         let all = (len as usize).div_ceil(PAGE);
-        let runs_to_give = || {
-            let mut runs = runs_at_home(chunk, &regions, all);
-            let is_large = |run: &Range<usize>| run.len() >= STEP.min(all);
-            runs.retain(|run| is_large(run) && self.may_have_storage(chunk, run.clone()));
-            runs
+        let runs_to_give = || -> Result<Vec<Range<usize>>> {
+            let mut runs = Vec::new();
+            for run in runs_at_home(chunk, &regions, all) {
+                if run.len() >= STEP.min(all) && self.has_storage(chunk, &run)? {
+                    runs.push(run);
+                }
+            }
+            Ok(runs)
         };
         let state = self.chunk_state(chunk);
         let has_words = || state.load(Ordering::Acquire) & known::SLICE_WORDS != 0;
         let may_give_words = || has_words() && !self.has_sums() && !holds_words(&regions);
         // Without the locks: writers are not disturbed where there is nothing to give back.
-        if runs_to_give().is_empty() && !may_give_words() {
+        if runs_to_give()?.is_empty() && !may_give_words() {
             return Ok(PunchOutcome::NothingToGive);
         }
         let held: Vec<LockGuard<'_>> =
             regions.iter().map(|(_, state)| plan::lock_whole_region(state)).collect();
-        let runs = runs_to_give();
+        let runs = runs_to_give()?;
         // Flip records may still name these slots, but do no harm. If a newer record moved a slice
         // home, the newer record counts. If the slice was deployed, that has invalidated the older
         // records (`punch` of the model). No reader may still copy from an old valid slot: on tmpfs
