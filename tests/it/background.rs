@@ -3,7 +3,7 @@
 use crate::common::{Ground, Rng, Scratch, media, role, run_child};
 use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::{FileId, PageIndex, RegionIndex, layout};
-use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Options};
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Medium, Options};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -172,6 +172,42 @@ fn what_no_space_can_be_given_back_for_takes_more() {
             taken(&scratch) <= BUDGET
         });
         assert_holds(&file, &model);
+    }
+}
+
+/// Media without durable points: elsewhere a write changes a slice, and that stays until a point.
+#[test]
+fn writes_deploy_as_the_policy_of_the_moment_says() {
+    for ground in media().into_iter().filter(|ground| ground.medium != Medium::PageCache) {
+        let scratch = ground.scratch();
+        let options = options(&ground, MIB).deploy(DeployPolicy::Manual);
+        let file = options.open(scratch.file("state.dat")).expect("open");
+        // More than a slice, which is no direct store.
+        let deployed_by_write = |n: u8| {
+            let before = file.stats().deployments;
+            file.write_at(&[n; 100], 60).expect("write");
+            file.stats().deployments - before
+        };
+        assert_eq!(deployed_by_write(1), 0, "{}", ground.medium);
+        assert_eq!(file.deploy_policy(), DeployPolicy::Manual);
+        let before = file.stats().deployments;
+        file.write_at_eager(&[2; 100], 300).expect("write");
+        assert_eq!(file.stats().deployments - before, 1, "of the page with both writes");
+        file.set_deploy_policy(DeployPolicy::Eager);
+        assert_eq!(deployed_by_write(3), 1);
+        // A page that only writes come to stays where it is.
+        file.set_deploy_policy(DeployPolicy::Adaptive);
+        assert_eq!([deployed_by_write(4), deployed_by_write(5), deployed_by_write(6)], [0; 3]);
+        file.deploy(0..MIB).expect("deploy");
+        for n in 7..10 {
+            for _ in 0..200 {
+                file.load::<u64>(64).expect("read");
+            }
+            assert_eq!(deployed_by_write(n), 1, "{}: it is read often", ground.medium);
+        }
+        assert_eq!(deployed_by_write(10), 0, "no reader has come since");
+        let found: [u8; 100] = file.load(60).expect("read");
+        assert_eq!(found, [10; 100]);
     }
 }
 

@@ -11,13 +11,21 @@
 use crate::bitmap::{bits, span};
 use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};
-use crate::units::PAGE;
+use crate::pair::region::RegionState;
+use crate::units::{PAGE, PageIndex};
 use std::ops::Range;
 
 impl Engine {
     /// Deploys pages that were just written. The write is committed, so a failure is not its own.
     pub(super) fn deploy_written(&self, range: Range<u64>) {
         let _deployed_later_otherwise = self.deploy_pages(range, Pins::Respect, Which::Written);
+    }
+
+    /// Returns `true` if the page was read often since it was written last.
+    #[inline]
+    pub(super) fn is_worth_deploying(&self, page: PageIndex) -> bool {
+        let stamped = self.state.loaded(page.region()).map_or(0, RegionState::stamped_pages);
+        stamped >> page.in_region() & 1 == 1
     }
 
     /// Returns the runs of pages of `range` that were read often since they were written last.

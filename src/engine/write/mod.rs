@@ -28,7 +28,7 @@ use crate::engine::Engine;
 use crate::engine::plan::{Segment, is_whole_slices};
 use crate::error::Result;
 use crate::platform::{Persistence, Platform};
-use crate::units::PAGE;
+use crate::units::{PAGE, PageIndex, is_in_page};
 
 /// The properties of a file that choose the way of a write.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +75,9 @@ impl Engine {
         let range = offset..offset.saturating_add(data.len() as u64);
         if self.policy() == DeployPolicy::Eager {
             return self.write_eagerly(data, offset);
+        }
+        if is_in_page(offset, data.len()) && !self.is_worth_deploying(PageIndex::of(offset)) {
+            return self.write_lazily(data, offset);
         }
         let paying = self.pages_worth_deploying(range);
         self.write_lazily(data, offset)?;
