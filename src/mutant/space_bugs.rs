@@ -22,6 +22,7 @@ macro_rules! with_those_of_space {
                 ZeroedNotClosed "zeroed-not-closed": "the words of deployed pages change without a new version",
             }
             "engine/deploy/punch.rs" {
+                PunchNotValidated "punch-not-validated": "pages are punched that have changed since the look without locks",
                 PunchWordsNoWait "punch-words-no-wait": "words are punched without waiting for threads that load their region",
                 PunchWordsInUse "punch-words-in-use": "the words of a chunk are punched while some are not zero",
                 NamedWordsPunched "named-words-punched": "words are punched that a flip record would still write back",

@@ -53,14 +53,14 @@ pub(crate) fn storage_error(
     Error::io_of_range(call, file.path(), offset, len, e)
 }
 
-/// Runs `allocate` unless `flag` is set, one caller at a time. `allocate` gets all flags, and sets
-/// `flag` itself, last. So a thread that finds the flag set also finds the storage.
+/// Runs `allocate` unless `flag` is set, one caller at a time. `allocate` sets `flag` itself, last.
+/// So a thread that finds the flag set also finds the storage.
 #[inline]
 pub(crate) fn unless_known(
     allocating: &Mutex<()>,
     state: &AtomicU8,
     flag: u8,
-    allocate: impl FnOnce(u8) -> Result<()>,
+    allocate: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     if state.load(Ordering::Acquire) & flag != 0 {
         return Ok(());
@@ -68,7 +68,7 @@ pub(crate) fn unless_known(
     let _one_at_a_time = allocating.lock();
     let known = state.load(Ordering::Acquire);
     // Another thread may have been faster.
-    if known & flag == 0 { allocate(known) } else { Ok(()) }
+    if known & flag == 0 { allocate() } else { Ok(()) }
 }
 
 impl Pair {
@@ -124,7 +124,7 @@ impl Pair {
         if state.load(Ordering::Acquire) & flag == 0 && self.pieces_are_allocated(side, &range) {
             return Ok(());
         }
-        unless_known(&self.allocating, state, flag, |_| {
+        unless_known(&self.allocating, state, flag, || {
             self.allocate_slots(lane, side, chunk, range)
         })
     }
@@ -273,7 +273,7 @@ impl Pair {
             return Ok(());
         }
         let state = self.chunk_state(chunk);
-        unless_known(&self.allocating, state, known::SLICE_WORDS, |_| {
+        unless_known(&self.allocating, state, known::SLICE_WORDS, || {
             let first = PageIndex::of(chunk.start());
             self.forget_words(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
             self.allocate_reflection(layout::slice_word(first), PAGE as u64)?;

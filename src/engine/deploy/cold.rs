@@ -3,8 +3,8 @@
 //! A *sweep* goes through the chunks that have storage in the reflection file, as the hand of a
 //! clock does. A page is *cold* if no operation has changed it since the sweep was there last. The
 //! sweep tells by the versions of the locks, so a write pays nothing for it. Pages are deployed one
-//! by one: an operation waits for the copy of one page at most. This is Libnvmmio's checkpointing
-//! (3.4), by the page and without epochs.
+//! by one, and only the space of cold pages is given back. So an operation on another page does not
+//! wait. This is Libnvmmio's checkpointing (3.4), by the page and without epochs.
 //!
 //! Where durable points are kept, a batch of chunks takes two of them, as `deploy` does. With
 //! `AtomicSync` only the program makes points. Then the slices that have changed since the last one
@@ -15,6 +15,7 @@
 use crate::bitmap::{Slices, bits};
 use crate::config::Durability;
 use crate::engine::Engine;
+use crate::engine::deploy::punch::PunchOutcome;
 use crate::engine::deploy::region::{Pins, Which};
 use crate::engine::worker::Request;
 use crate::error::{Error, Result};
@@ -26,9 +27,10 @@ use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
 use crate::primitive::{Mutex, Ordering};
 use crate::units::{
-    CHUNKS_PER_SUPERCHUNK, ChunkIndex, PAGE, PAGES_PER_REGION, REGIONS_PER_CHUNK, RegionIndex,
-    SUPERCHUNK,
+    CHUNK, CHUNKS_PER_SUPERCHUNK, ChunkIndex, PAGE, PAGES_PER_REGION, REGIONS_PER_CHUNK,
+    RegionIndex, SUPERCHUNK,
 };
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -57,20 +59,41 @@ pub(crate) struct Sweep {
     hand: ChunkIndex,
     /// The low bits of each page's version when the sweep was there last, and its visits without a
     /// change.
-    seen: HashMap<u64, Box<[u8; PAGES_PER_REGION]>>,
-    /// `true` from the first batch of a turn to its last one.
-    is_under_way: bool,
-    /// The number of times around the file in this turn.
+    seen: HashMap<RegionIndex, Box<[u8; PAGES_PER_REGION]>>,
+    /// `true` if the sweep was around the file. Then each region with a word other than zero is
+    /// loaded.
+    was_around: bool,
+    /// `true` if the file system does not support holes.
+    cannot_punch: bool,
+}
+
+/// A turn in which space is given back, from the first batch of chunks to the last.
+#[derive(Default, Debug)]
+struct Turn {
+    /// The number of times around the file.
     round: usize,
-    /// `true` if something was given back in this turn.
+    /// `true` if something was given back.
     has_given: bool,
 }
 
-/// The sweeps of one file: for what is idle, and for space.
+/// The sweeps of one file: for what is idle, and for space with the turn that is under way.
 #[derive(Default)]
 pub(crate) struct Sweeps {
     idle: Mutex<Sweep>,
-    space: Mutex<Sweep>,
+    space: Mutex<(Sweep, Option<Turn>)>,
+}
+
+/// A chunk with storage, and the cold pages of its loaded regions.
+struct Visited {
+    chunk: ChunkIndex,
+    cold: SmallVec<[(RegionIndex, u64); REGIONS_PER_CHUNK]>,
+}
+
+impl Visited {
+    /// Returns the cold pages of a region.
+    fn cold_of(&self, region: RegionIndex) -> u64 {
+        self.cold.iter().find(|(index, _)| *index == region).map_or(0, |(_, pages)| *pages)
+    }
 }
 
 impl Engine {
@@ -100,28 +123,28 @@ impl Engine {
     /// `true` if the turn is over.
     pub(super) fn give_back_batch(&self) -> bool {
         let Some(budget) = &self.budget else { return true };
-        let mut sweep = self.sweeps.space.lock();
+        let mut space = self.sweeps.space.lock();
+        let (sweep, turn) = &mut *space;
         self.measure(budget);
         let before = self.companions_take(budget);
-        if !sweep.is_under_way && !budget.is_tight(before) {
+        if turn.is_none() && !budget.is_tight(before) {
             budget.end_turn(false, before);
             return true;
         }
-        sweep.is_under_way = true;
-        let round = sweep.round.min(COLD_AFTER.len() - 1);
-        let is_around = self.sweep(&mut sweep, COLD_AFTER[round]);
+        let now_on = turn.get_or_insert_default();
+        let is_around = self.sweep(sweep, COLD_AFTER[now_on.round]);
         self.measure(budget);
         let now = self.companions_take(budget);
-        sweep.has_given |= now < before;
-        sweep.round += usize::from(is_around.as_ref().is_ok_and(|is_around| *is_around));
-        let is_enough = now <= budget.low() || sweep.round > 0 && !budget.is_urgent(now);
-        let is_over = is_enough || sweep.round >= COLD_AFTER.len() || is_around.is_err();
+        now_on.has_given |= now < before;
+        now_on.round += usize::from(is_around.as_ref().is_ok_and(|is_around| *is_around));
+        let is_enough = now <= budget.low() || now_on.round > 0 && !budget.is_urgent(now);
+        let is_over = is_enough || now_on.round == COLD_AFTER.len() || is_around.is_err();
         // A waiting writer goes on as soon as there is room for it.
         if is_over || now < before {
-            budget.end_turn(is_over && !sweep.has_given, now);
+            budget.end_turn(is_over && !now_on.has_given, now);
         }
         if is_over {
-            (sweep.round, sweep.has_given, sweep.is_under_way) = (0, false, false);
+            *turn = None;
         }
         is_over
     }
@@ -137,104 +160,96 @@ impl Engine {
     /// this many visits have found unchanged. Returns `true` if it has come to the end of the file.
     fn sweep(&self, sweep: &mut Sweep, cold_after: u8) -> Result<bool> {
         self.check_usable()?;
-        let mut chunks = Vec::with_capacity(BATCH);
-        while chunks.len() < BATCH
+        let mut visited = Vec::with_capacity(BATCH);
+        while visited.len() < BATCH
             && let Some(chunk) = self.next_with_storage(sweep.hand)?
         {
-            chunks.push(chunk);
             sweep.hand = ChunkIndex(chunk.0 + 1);
+            visited.push(self.visit(sweep, chunk, cold_after)?);
         }
-        let is_around = chunks.len() < BATCH;
-        let mut pages = Vec::new();
-        for chunk in &chunks {
-            self.find_cold(sweep, *chunk, cold_after, &mut pages)?;
-        }
+        let is_around = visited.len() < BATCH;
+        let cold = || visited.iter().flat_map(|visited| visited.cold.iter().copied());
         let durable = self.durable.as_ref().filter(|_| {
-            !pages.is_empty() && self.durability != Durability::AtomicSync
-                || planted!(SweepMakesPoint)
+            cold().any(|(index, pages)| self.away_of(index, pages) != 0)
+                && (self.durability != Durability::AtomicSync || planted!(SweepMakesPoint))
         });
         if let Some(durable) = durable {
             // Slices that have changed since the last point have no free slot at home.
             self.durable_point(durable)?;
         }
-        self.deploy_cold(&pages)?;
+        cold().try_for_each(|(index, pages)| self.deploy_cold(index, pages))?;
         if let Some(durable) = durable {
             // The slots that were left belong to the last point.
             self.durable_point(durable)?;
         }
-        for chunk in chunks {
-            self.punch_chunk(chunk)?;
+        for visited in visited {
+            if sweep.cannot_punch {
+                break;
+            }
+            let outcome = self.punch_chunk(visited.chunk, |index| visited.cold_of(index))?;
+            sweep.cannot_punch |= outcome == PunchOutcome::Unsupported;
         }
         if is_around {
-            sweep.hand = ChunkIndex(0);
+            (sweep.hand, sweep.was_around) = (ChunkIndex(0), true);
         }
         Ok(is_around)
     }
 
-    /// Deploys these pages of regions, one by one, unless another thread holds them.
-    fn deploy_cold(&self, pages: &[(RegionIndex, u64)]) -> Result<()> {
-        for &(index, mask) in pages {
-            let Some(region) = self.state.loaded(index) else { continue };
-            for n in bits(mask) {
-                let start = index.page(n).start();
-                let end = (start + PAGE as u64).min(self.len());
-                if start >= end || region.pages[n].lock.is_locked() || region.lock.is_locked() {
-                    continue;
+    /// Returns those pages of a loaded region that have a slice in the reflection file.
+    fn away_of(&self, index: RegionIndex, pages: u64) -> u64 {
+        let Some(region) = self.state.loaded(index) else { return 0 };
+        let is_away = |n: &usize| !region.validity(*n).in_reflection(Slices::ALL).is_empty();
+        bits(pages).filter(is_away).fold(0, |mask, n| mask | 1 << n)
+    }
+
+    /// Deploys these pages of a region, one by one, unless another thread holds them.
+    fn deploy_cold(&self, index: RegionIndex, pages: u64) -> Result<()> {
+        let Some(region) = self.state.loaded(index) else { return Ok(()) };
+        for n in bits(self.away_of(index, pages)) {
+            let start = index.page(n).start();
+            let end = (start + PAGE as u64).min(self.len());
+            if start >= end || region.pages[n].lock.is_locked() || region.lock.is_locked() {
+                continue;
+            }
+            match self.deploy_pages(start..end, Pins::Respect, Which::Unread) {
+                Ok(deployed) => {
+                    self.lane().stats.bump(Counter::ColdDeployments, deployed);
                 }
-                match self.deploy_pages(start..end, Pins::Respect, Which::All) {
-                    Ok(deployed) => {
-                        self.lane().stats.bump(Counter::ColdDeployments, deployed);
-                    }
-                    // The home file has a hole that a full disk cannot fill, or has become shorter.
-                    Err(Error::NoSpace { .. } | Error::PastEnd { .. }) => {}
-                    Err(error) => return Err(error),
-                }
+                // The home file has a hole that a full disk cannot fill, or has become shorter.
+                Err(Error::NoSpace { .. } | Error::PastEnd { .. }) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    /// Adds the chunk's pages to deploy to `pages`: those with a slice in the reflection file that
-    /// are cold, and that no view pins.
-    fn find_cold(
-        &self,
-        sweep: &mut Sweep,
-        chunk: ChunkIndex,
-        cold_after: u8,
-        pages: &mut Vec<(RegionIndex, u64)>,
-    ) -> Result<()> {
+    /// Looks at the pages of the chunk's loaded regions, and remembers their versions. Returns the
+    /// pages that this many visits have found unchanged, and that no view or stage needs.
+    fn visit(&self, sweep: &mut Sweep, chunk: ChunkIndex, cold_after: u8) -> Result<Visited> {
+        if !sweep.was_around {
+            // An earlier session may have left words. A region without any takes no memory.
+            let end = (chunk.start() + CHUNK as u64).min(self.len());
+            self.load_nonzero_regions(chunk.start()..end)?;
+        }
+        let mut cold = SmallVec::new();
         let first = chunk.first_region();
         for index in (0..REGIONS_PER_CHUNK as u64).map(|n| RegionIndex(first.0 + n)) {
-            let lane = self.lane();
-            let region = {
-                // In a read section and within the file: the region's words stay there.
-                let _pinned = lane.pin();
-                if index.start() >= self.len() {
-                    break;
-                }
-                self.region(index)?
-            };
-            let seen = sweep.seen.entry(index.0);
-            let is_new = matches!(seen, std::collections::hash_map::Entry::Vacant(_));
-            let seen = seen.or_insert_with(|| Box::new([0; PAGES_PER_REGION]));
-            let mut mask = 0;
+            let Some(region) = self.state.loaded(index) else { continue };
+            let is_new = !sweep.seen.contains_key(&index);
+            let seen = sweep.seen.entry(index).or_insert_with(|| Box::new([0; PAGES_PER_REGION]));
+            let mut pages = 0;
             for (n, seen) in seen.iter_mut().enumerate() {
-                if region.validity(n).in_reflection(Slices::ALL).is_empty() {
-                    continue;
-                }
                 let version = version_of(region, n);
                 let is_unchanged = !is_new && version == Some(*seen & VERSION);
                 let visits = if is_unchanged { (*seen / ONE_VISIT + 1).min(OLDEST) } else { 0 };
                 *seen = version.unwrap_or(!*seen & VERSION) + visits * ONE_VISIT;
                 if visits >= cold_after && !region.is_held_back(n) {
-                    mask |= 1 << n;
+                    pages |= 1 << n;
                 }
             }
-            if mask != 0 {
-                pages.push((index, mask));
-            }
+            cold.push((index, pages));
         }
-        Ok(())
+        Ok(Visited { chunk, cold })
     }
 
     /// Returns the first chunk, from `from` on, that may have slots or words with storage in the

@@ -22,7 +22,7 @@
 //!
 //! May import `commit`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
-use crate::bitmap::{Validity, span};
+use crate::bitmap::{Side, Validity, span};
 use crate::engine::Engine;
 use crate::engine::deploy::policy::{ENOUGH, LONG, are_held, containing_block, is_too_fragmented};
 use crate::engine::deploy::region::{Pins, Which};
@@ -57,7 +57,8 @@ impl Engine {
             let n = span.page.in_region();
             let may_come = region.validity(n) != Validity(0)
                 && !region.is_held_back(n)
-                && self.alloc_flags_of(span.page) & known::HOME_HAS_HOLES == 0;
+                && (self.alloc_flags_of(span.page) & known::HOME_HAS_HOLES == 0
+                    || self.page_is_allocated(Side::Home, span.page));
             if !may_come || region.count_read(n) < ENOUGH {
                 continue;
             }

@@ -1,22 +1,27 @@
 //! Gives the reflection pages of deployed pages back to the file system, and the words of chunks
 //! that are deployed as a whole.
 //!
-//! Invariants: no slot is given back that is valid, or that belongs to the durable point. A page of
-//! words is given back only while it holds zeroes, so no word changes.
+//! Invariants: no slot is given back that is valid, that belongs to the durable point, or that a
+//! stage has claimed. A page of words is given back only while it holds zeroes, so no word changes.
+//!
+//! A run of pages is looked at without locks first. The thread then waits for the readers that may
+//! still copy from its slots, also without locks. Only then it locks the pages of the run, and
+//! gives back those that have not changed since the look. So a writer waits for one call at most,
+//! and only if it writes to a page of that run.
 //!
 //! May import `commit`, `durable`, `io`, `plan`, `pair`, and what lies below them.
 
-use crate::bitmap::Validity;
+use crate::bitmap::{Validity, bits};
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result};
 use crate::format::layout;
-use crate::lock::LockGuard;
+use crate::lock::{LockGuard, LockGuards, Stamp, lock_pages};
 use crate::mutant::{planted, unless};
 use crate::pair::log::lane::Lane;
 use crate::pair::page_table::known;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
-use crate::primitive::Ordering;
+use crate::primitive::{Ordering, fence};
 use crate::units::{
     CHUNK, ChunkIndex, PAGE, PAGES_PER_REGION, PageIndex, REGION, REGIONS_PER_CHUNK, RegionIndex,
 };
@@ -51,7 +56,7 @@ impl Engine {
         // The end of the file may cut its last chunk short.
         let end = if range.end == self.len() { u64::MAX } else { range.end };
         while chunk.start() < range.end && chunk.start() + (CHUNK as u64) <= end {
-            match self.punch_chunk(chunk)? {
+            match self.punch_chunk(chunk, |_| !0)? {
                 PunchOutcome::GivenBack => punched += 1,
                 PunchOutcome::NothingToGive => {}
                 PunchOutcome::Unsupported => break,
@@ -61,64 +66,98 @@ impl Engine {
         Ok(punched)
     }
 
-    /// Gives back what the chunk's deployed pages have in the reflection file.
-    pub(in crate::engine) fn punch_chunk(&self, chunk: ChunkIndex) -> Result<PunchOutcome> {
+    /// Gives back what the chunk's deployed pages have in the reflection file. `may_give` returns
+    /// the pages of a region that may be given back.
+    pub(in crate::engine) fn punch_chunk(
+        &self,
+        chunk: ChunkIndex,
+        may_give: impl Fn(RegionIndex) -> u64,
+    ) -> Result<PunchOutcome> {
         let lane = self.lane();
         // Excludes durable points: between its cut and its words, a point knows other slots.
         let _one_at_a_time = self.resizing.write();
         let len = (CHUNK as u64).min(self.len().saturating_sub(chunk.start()));
-        let at = layout::reflection(chunk.start());
         let regions = self.regions_of_storage(&lane, chunk, len)?;
-        for (index, region) in &regions {
-            self.zero_words(&lane, *index, region)?;
-        }
-        let all = (len as usize).div_ceil(PAGE);
-        let runs_to_give = || -> Result<Vec<Range<usize>>> {
-            let mut runs = Vec::new();
-            for run in runs_at_home(chunk, &regions, all) {
-                if run.len() >= STEP.min(all) && self.has_storage(chunk, &run)? {
-                    runs.push(run);
-                }
+        let may_give_all = regions.iter().all(|(index, _)| may_give(*index) == !0);
+        if may_give_all {
+            for (index, region) in &regions {
+                self.zero_words(&lane, *index, region)?;
             }
-            Ok(runs)
-        };
+        }
+        let seen = look(chunk, &regions, (len as usize).div_ceil(PAGE), may_give);
+        let mut runs = Vec::new();
+        for run in runs_where(0..seen.len(), |n| seen[n].is_some()) {
+            if run.len() >= STEP.min(seen.len()) && self.has_storage(chunk, &run)? {
+                runs.push(run);
+            }
+        }
         let state = self.chunk_state(chunk);
-        let has_words = || state.load(Ordering::Acquire) & known::SLICE_WORDS != 0;
-        let may_give_words = || has_words() && !self.has_sums() && !holds_words(&regions);
-        // Without the locks: writers are not disturbed where there is nothing to give back.
-        if runs_to_give()?.is_empty() && !may_give_words() {
+        let has_words = state.load(Ordering::Acquire) & known::SLICE_WORDS != 0;
+        let may_give_words =
+            has_words && may_give_all && !self.has_sums() && !holds_words(&regions);
+        if runs.is_empty() && !may_give_words {
             return Ok(PunchOutcome::NothingToGive);
         }
-        let held: Vec<LockGuard<'_>> =
-            regions.iter().map(|(_, state)| plan::lock_whole_region(state)).collect();
-        let runs = runs_to_give()?;
         // Flip records may still name these slots, but do no harm. If a newer record moved a slice
         // home, the newer record counts. If the slice was deployed, that has invalidated the older
         // records (`punch` of the model). No reader may still copy from an old valid slot: on tmpfs
-        // its load would allocate.
+        // its load would allocate. A reader that begins after this finds the page at home, unless
+        // the page gets a new version.
         if !runs.is_empty() {
             unless!(PunchNoWait, self.wait_for_read_sections());
         }
-        for run in &runs {
-            let _no_allocation = self.allocating.lock();
-            let (at, len) = (at + (run.start * PAGE) as u64, (run.len() * PAGE) as u64);
-            if !self.punch_hole(at, len)? {
+        for run in runs {
+            if !self.punch_run(chunk, run, &regions, &seen)? {
                 return Ok(PunchOutcome::Unsupported);
             }
-            self.forget_reflection(chunk, run.clone(), all);
         }
-        if may_give_words() {
-            // A thread flushes the words that its flip records cover, even after the page has come
-            // home. Without storage that would be a fault.
-            for (index, region) in &regions {
-                unless!(NamedWordsPunched, self.invalidate_all_records(&lane, *index, region, 0));
-            }
-            self.drain(&lane);
-            self.punch_words(chunk, regions.len())?;
+        if may_give_words {
+            self.punch_words(&lane, chunk, &regions)?;
         }
         lane.stats.bump(Counter::Punches, 1);
-        drop(held);
         Ok(PunchOutcome::GivenBack)
+    }
+
+    /// Gives back those pages of a run that are as `seen`. Returns `false` if the file system does
+    /// not support holes.
+    fn punch_run(
+        &self,
+        chunk: ChunkIndex,
+        run: Range<usize>,
+        regions: &Regions<'_>,
+        seen: &[Option<Stamp>],
+    ) -> Result<bool> {
+        let mut held = LockGuards::new();
+        let mut pages: Vec<(&RegionState, usize)> = Vec::with_capacity(run.len());
+        for (index, region) in regions {
+            let first = (index.0 - chunk.first_region().0) as usize * PAGES_PER_REGION;
+            let place = |n: usize| n.clamp(first, first + PAGES_PER_REGION) - first;
+            let here = place(run.start)..place(run.end);
+            if here.is_empty() {
+                continue;
+            }
+            let locks = here.clone().map(|n| &region.pages[n].lock);
+            lock_pages(&region.lock, locks, &mut held);
+            pages.extend(here.map(|n| (*region, n)));
+        }
+        // Nothing that a reader sees changes, so transactions that have read these pages go on.
+        held.iter().for_each(LockGuard::mark_stable);
+        let is_as_seen = |n: usize| {
+            let (region, place) = pages[n - run.start];
+            let is_still = |seen: &Stamp| seen.is_still(&region.lock, &region.pages[place].lock);
+            let is_still = seen[n].as_ref().is_some_and(is_still) && !is_needed(region, place);
+            is_still || planted!(PunchNotValidated)
+        };
+        for run in runs_where(run.clone(), is_as_seen) {
+            // Keeps other threads from allocating in the range until its pages are forgotten.
+            let _no_allocation = self.allocating.lock();
+            let at = layout::reflection(chunk.start()) + (run.start * PAGE) as u64;
+            if !self.punch_hole(at, (run.len() * PAGE) as u64)? {
+                return Ok(false);
+            }
+            self.forget_reflection(chunk, run, seen.len());
+        }
+        Ok(true)
     }
 
     /// Returns those regions of the chunk, of which the file has `len` bytes, that are loaded or
@@ -151,8 +190,21 @@ impl Engine {
     }
 
     /// Gives back the chunk's page of slice words, and that of its durable words, unless a word is
-    /// not zero. The caller holds the locks of the chunk's loaded regions, `loaded` in number.
-    fn punch_words(&self, chunk: ChunkIndex, loaded: usize) -> Result<()> {
+    /// not zero. `regions` has all regions of the chunk that are loaded.
+    fn punch_words(&self, lane: &Lane, chunk: ChunkIndex, regions: &Regions<'_>) -> Result<()> {
+        // No writer stores a word of these regions meanwhile.
+        let _held: Vec<LockGuard<'_>> =
+            regions.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
+        if holds_words(regions) {
+            return Ok(());
+        }
+        // A thread flushes the words that its flip records cover, even after the page has come
+        // home. Without storage that would be a fault.
+        for (index, region) in regions {
+            unless!(NamedWordsPunched, self.invalidate_all_records(lane, *index, region, 0));
+        }
+        // Orders the invalidated headers before the hole: no recovery stores a word into it.
+        self.drain(lane);
         let page = PageIndex::of(chunk.start());
         let state = self.chunk_state(chunk);
         {
@@ -161,6 +213,7 @@ impl Engine {
         }
         // A thread loads a region in a read section. So a region that is loaded from here on finds
         // no words, and its writer waits for the mutex. One that was loaded before is in the table.
+        // Without the mutex: a reader that looks for holes takes it in its read section.
         unless!(PunchWordsNoWait, self.wait_for_read_sections());
         let _no_allocation = self.allocating.lock();
         if state.load(Ordering::Acquire) & known::SLICE_WORDS != 0 {
@@ -173,7 +226,7 @@ impl Engine {
         let first = chunk.first_region();
         let in_table = (0..REGIONS_PER_CHUNK as u64)
             .filter(|n| self.state.loaded(RegionIndex(first.0 + n)).is_some());
-        if in_table.count() != loaded || !self.are_zero(&places)? {
+        if in_table.count() != regions.len() || !self.are_zero(&places)? {
             self.note_words_of(chunk);
             return Ok(());
         }
@@ -206,22 +259,43 @@ fn holds_words(regions: &Regions<'_>) -> bool {
     !regions.iter().all(is_zero) && !planted!(PunchWordsInUse)
 }
 
-/// Returns the runs of the chunk's `all` pages, within the regions, that need no slot in the
-/// reflection file. For a caller that holds the regions' locks, the answer stays true.
-fn runs_at_home(chunk: ChunkIndex, regions: &Regions<'_>, all: usize) -> Vec<Range<usize>> {
-    let is_needed = |state: &RegionState, n: usize| {
-        let is_durable = state.durable(n) != Validity(0) && !planted!(PunchDurableSlots);
-        let is_staged = !state.staged_slices(n).is_empty() && !planted!(PunchStagedSlots);
-        (state.validity(n) != Validity(0) || is_durable || is_staged) && !planted!(PunchValidSlots)
-    };
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    for (index, state) in regions {
+/// Returns `true` if the page's slots in the reflection file are needed. For a caller that holds
+/// the page's lock, the answer stays true.
+fn is_needed(region: &RegionState, n: usize) -> bool {
+    let is_durable = region.durable(n) != Validity(0) && !planted!(PunchDurableSlots);
+    let is_staged = !region.staged_slices(n).is_empty() && !planted!(PunchStagedSlots);
+    (region.validity(n) != Validity(0) || is_durable || is_staged) && !planted!(PunchValidSlots)
+}
+
+/// Returns the versions of those of the chunk's `all` pages that need no slot in the reflection
+/// file, and may be given back.
+fn look(
+    chunk: ChunkIndex,
+    regions: &Regions<'_>,
+    all: usize,
+    may_give: impl Fn(RegionIndex) -> u64,
+) -> Vec<Option<Stamp>> {
+    let mut seen = vec![None; all];
+    for (index, region) in regions {
         let first = (index.0 - chunk.first_region().0) as usize * PAGES_PER_REGION;
-        for n in (0..PAGES_PER_REGION).filter(|n| first + n < all && !is_needed(state, *n)) {
-            match runs.last_mut() {
-                Some(run) if run.end == first + n => run.end += 1,
-                _ => runs.push(first + n..first + n + 1),
-            }
+        for n in bits(may_give(*index)).filter(|n| first + n < all) {
+            let lock = &region.pages[n].lock;
+            let stamp = Stamp::begin(&region.lock, lock).filter(|_| !is_needed(region, n));
+            // Orders the look at the page before the second look at its version.
+            fence(Ordering::Acquire);
+            seen[first + n] = stamp.filter(|stamp| stamp.is_still(&region.lock, lock));
+        }
+    }
+    seen
+}
+
+/// Returns the runs of the numbers in `range` for which `is_in` is true.
+fn runs_where(range: Range<usize>, is_in: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for n in range.filter(|n| is_in(*n)) {
+        match runs.last_mut() {
+            Some(run) if run.end == n => run.end += 1,
+            _ => runs.push(n..n + 1),
         }
     }
     runs

@@ -36,9 +36,9 @@ pub(in crate::engine) enum Pins {
 pub(in crate::engine) enum Which {
     /// All that are not deployed yet.
     All,
-    /// All that are not deployed yet, right after a write. They get no stamp: a stamp says that
-    /// readers have come, and none have.
-    Written,
+    /// All that are not deployed yet, and no reader has asked for it. They get no stamp, which
+    /// takes memory and says that readers have come.
+    Unread,
     /// The pages of a region, unless all of them that lie in the range are in the reflection file
     /// as a whole. From there they are read as fast.
     Scattered,
@@ -153,7 +153,7 @@ impl Engine {
         if pins == Pins::Respect {
             // The file stays in use, so readers profit from the loadable flag and the stamps.
             self.note_loadable(region, plan.index);
-            let stamped = pages.iter().filter(|_| which != Which::Written);
+            let stamped = pages.iter().filter(|_| which != Which::Unread);
             stamped.for_each(|&n| self.stamp_deployed(plan.index.page(n), region));
         }
         lane.stats.bump(Counter::Deployments, pages.len() as u64);

@@ -184,3 +184,17 @@ fn reads_deploy_nothing_by_another_policy_or_to_a_hole() {
     sparse.write_at(&[7; 4096], 4 << 20).expect("a write");
     assert_eq!(after_reads(&sparse, 4 * MANY, 4 << 20), 0, "the home file has a hole there");
 }
+
+/// A file in memory is allocated in pieces. Chunks with holes were left out as a whole, although a
+/// page that was written twice has storage at home.
+#[test]
+fn reads_deploy_a_page_with_storage_in_a_chunk_with_holes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sparse = file(folder.path(), DeployPolicy::Lazy);
+    sparse.set_len(8 << 20).expect("longer");
+    assert_eq!(sparse.load::<u8>((4 << 20) + 9000).expect("a read"), 0, "of a hole");
+    for n in 5..8 {
+        sparse.write_at(&[n; 4096], 4 << 20).expect("a write");
+    }
+    assert_eq!(after_reads(&sparse, 4 * MANY, 4 << 20), 1);
+}
