@@ -12,7 +12,9 @@ before it. So a lane's newest number says which entries nobody needs any more, a
 
 Chunk model: of each chunk, any value since the last one that is known to be durable may be there. A drain
 makes durable what its own thread has flushed. Two slices (one word W) and a slice of another page (word V),
-two slots each, two threads with a lane each. Deployed pages give their reflection slots back. A redo record
+two slots each, two threads with a lane each. The first page also has a bit in the region word X, which moves both of
+its slices: a slice is valid where the XOR of both bits says. Deployed pages give their reflection slots back, and
+their words once those are zero: a word without storage must not be flushed. A redo record
 carries the bytes of slices without a free slot, and names the bits of those that flip. It stores over slots that
 entries may name; there the power goes in recovery, too.
 
@@ -58,6 +60,9 @@ MUTANTS = {
     'length_not_redone': 'recovery does not store the length of a redo record',
     'recover_by_word': 'recovery leaves out the pages past the length word, although a record holds a larger length',
     'cut_before_end': 'the bytes past a new end are zeroed before the record is durable',
+    'zero_by_two_stores': 'the two words of a deployed page are zeroed without an undo record',
+    'words_with_records': 'a word gives its storage back while an entry covers it',
+    'bits_in_entries': 'an entry names bits of the slice word, and not sides',
     'no_session': 'the header does not say of which session it is (as first built: the crash lab found the hole)',
 }
 WITH_SUMS = {
@@ -88,6 +93,8 @@ class Sim:
         for w in 'WV':
             s.c[w] = [(0, 0, 0)]
         s.c['L'] = [2]
+        s.c['X'] = [0]
+        s.gone = set()                            # words without storage
         s.place = {'W': 0, 'V': 0}                # page -> the place that counts
         s.sum = {'W': (0, 0), 'V': (0,)}          # page -> what it holds
         if SUMS:
@@ -115,10 +122,13 @@ class Sim:
         return s.c[k][-1]
 
     def store(s, k, v):
+        s.gone.discard(k)
         s.c[k].append(v)
         s.check(s)
 
     def flush(s, k, t):
+        if k in s.gone:
+            s.check.fail(f'{k} is flushed, and has no storage')
         s.flushed[t][k] = len(s.c[k]) - 1
 
     def through(s, k, v, t):
@@ -138,7 +148,7 @@ class Sim:
                 s.durable_word[key] = (2, t)
 
     def side(s, i):
-        return s.cur(SLICES[i])[i]
+        return s.cur(SLICES[i])[i] ^ (s.cur('X') if SLICES[i] == 'W' else 0)
 
     def slot(s, i, side):
         return 'HR'[side] + str(i)
@@ -247,7 +257,7 @@ class Sim:
         if not named or MUT == ('older_sums' if for_sums else 'no_clear'):
             return []
         if MUT != 'no_settle':
-            s.settle(words, t)
+            s.settle(words & {s.live[key][3] for key in named}, t)
         if MUT == 'clear_with_word':
             return named
         s.clear(named, t)
@@ -268,6 +278,21 @@ class Sim:
         s.drain(t)
         s.publish_sums(new)
 
+    def whole(s, t, v):
+        """The first page as a whole, by the region word."""
+        new = s.new_sums((0, 1), v)
+        s.store_sums(new, t)
+        later = s.before_words((0, 1), {'W'}, t)
+        for i in (0, 1):
+            s.through(s.slot(i, 1 - s.side(i)), v, t)
+        s.drain(t)
+        s.through('X', 1 - s.cur('X'), t)
+        if MUT == 'sum_with_word':
+            s.put_sums(new, t)
+        s.clear(later, t)
+        s.drain(t)
+        s.publish_sums(new)
+
     def multi(s, t, v):
         """Slice 0 of one page and slice 2 of the other, by an undo entry (which is not torn here)."""
         new = s.new_sums((0, 2), v)
@@ -277,7 +302,7 @@ class Sim:
             s.through(s.slot(i, 1 - s.side(i)), v, t)
         s.undo = None
         s.drain(t)
-        s.undo = {'W': (0, s.side(0)), 'V': (2, s.side(2))}
+        s.undo = [('W', 0, s.cur('W')[0]), ('V', 2, s.cur('V')[2])]
         s.through('W', s.moved('W', (0,)), t)
         s.through('V', s.moved('V', (2,)), t)
         if MUT == 'sum_with_word':
@@ -366,6 +391,29 @@ class Sim:
             s.drain(t)
         for i in slices:
             s.store(s.slot(i, 1), 'hole')
+        if word == 'W' and s.cur('X') == 1 and s.cur('W')[:2] == (1, 1):
+            s.zero_words(t)
+        if not SUMS and not any(s.cur(word)):
+            s.punch_word(word, t)
+
+    def zero_words(s, t):
+        """The page is at home by set bits in both words. Its entries stay as they are."""
+        s.drain(t)
+        if MUT != 'zero_by_two_stores':
+            s.undo = [('W', 0, 1), ('W', 1, 1), ('X', None, 1)]
+        s.through('W', (0, 0, 0), t)
+        s.through('X', 0, t)
+        s.drain(t)
+        s.undo = None
+        s.check(s)
+
+    def punch_word(s, word, t):
+        """The hole reads as the zeroes that were there, and may be durable at any time."""
+        if MUT != 'words_with_records':
+            s.clear(s.before_words([i for i in SLICES if SLICES[i] == word], {word}, t), t)
+            s.drain(t)
+        s.store(word, (0, 0, 0))
+        s.gone.add(word)
 
     undo = None
 
@@ -395,6 +443,8 @@ class Sim:
             s.punch(slices, t)
         elif name == 'resize':
             s.resize(slices, t, s.v)
+        elif name == 'whole':
+            s.whole(t, s.v)
         else:
             s.multi(t, s.v)
         s.acked = s.started
@@ -404,14 +454,17 @@ class Sim:
 def recover(m, undo):
     """What recovery stores: the words, and then what redo records say."""
     words = {w: list(m[w]) for w in 'WV'}
+    region = m['X']
     restored = {}
     lengths = [m[f'l{t}'][0] for t in (0, 1) if m[f'l{t}'] and m[f'l{t}'][0]]
     length = lengths[0] if lengths and MUT != 'recover_by_word' else m['L']
     inside = lambda w: w == 'W' or length == 2
-    if undo:
-        for w, (i, side) in undo.items():
-            if inside(w):
-                words[w][i] = side
+    for w, i, bit in undo or ():
+        if w == 'X':
+            region = bit
+        elif inside(w):
+            words[w][i] = bit
+    bit_of = lambda w, side: side ^ (region if w == 'W' else 0)
     for t in (0, 1):
         entries, voids = [], []
         for e in range(RING):
@@ -441,10 +494,10 @@ def recover(m, undo):
             verified = newest or MUT == 'verify_all'
             if MUT == 'no_data_check' or not verified or all(m[k] == v for k, v in sums):
                 for i, side in sides:
-                    words[word][i] = side
+                    words[word][i] = side if MUT == 'bits_in_entries' else bit_of(word, side)
                 if SUMS and MUT != 'sum_not_restored':
                     restored.update({f'{word}{n}': in_entry for n in PLACES})
-    first = {w: tuple(words[w]) for w in 'WV'} | restored
+    first = {w: tuple(words[w]) for w in 'WV'} | restored | {'X': region}
     then = {}
     for t in (0, 1):
         if m[f'l{t}'] is None:
@@ -454,22 +507,23 @@ def recover(m, undo):
             first['L'] = new_length
         for i, side in bits:
             if inside(SLICES[i]):
-                words[SLICES[i]][i] = side
+                words[SLICES[i]][i] = bit_of(SLICES[i], side)
                 then[SLICES[i]] = tuple(words[SLICES[i]])
         for i, v in stays:
             # Over the valid slot.
             if inside(SLICES[i]):
-                then['HR'[words[SLICES[i]][i]] + str(i)] = v
+                then['HR'[bit_of(SLICES[i], words[SLICES[i]][i])] + str(i)] = v
     return first, then
 
 
 def read(m):
     is_there = lambda w: w == 'W' or m['L'] == 2
+    slot = lambda w, i: 'HR'[m[w][i] ^ (m['X'] if w == 'W' else 0)] + str(i)
     for w in 'WV' if SUMS else '':
-        held = tuple(m['HR'[m[w][i]] + str(i)] for i, of in SLICES.items() if of == w)
+        held = tuple(m[slot(w, i)] for i, of in SLICES.items() if of == w)
         if is_there(w) and held not in [m[f'{w}{n}'] for n in PLACES]:
             return 'damaged', w, held
-    return tuple(m['HR'[m[w][i]] + str(i)] if is_there(w) else None for i, w in SLICES.items())
+    return tuple(m[slot(w, i)] if is_there(w) else None for i, w in SLICES.items())
 
 
 def parts(stores):
@@ -504,7 +558,7 @@ class Check:
             return
         open_ = [k for k in sim.c if len(set(sim.c[k])) > 1]
         ok = set(sim.model[sim.acked:sim.started + 1])
-        key = (tuple((k, tuple(v)) for k, v in sim.c.items()), frozenset(ok), sim.undo is None)
+        key = (tuple((k, tuple(v)) for k, v in sim.c.items()), frozenset(ok), repr(sim.undo))
         if key in self.seen:
             return
         self.seen.add(key)
@@ -520,6 +574,11 @@ class Check:
                     print(f'  {self.ops}: {got}, may be {ok}')
                 return
 
+    def fail(self, what):
+        self.bad += 1
+        if self.bad == 1:
+            print(f'  {self.ops}: {what}')
+
     def run(self, ops):
         self.ops = ops
         sim = Sim()
@@ -533,7 +592,7 @@ class Check:
 KINDS = [('logged_flip', (0,), 0), ('logged_flip', (0, 1), 0), ('logged_flip', (1,), 1), ('logged_flip', (2,), 0),
          ('logged_flip', (1,), 0), ('logged_flip', (0,), 1), ('flip', (0, 1), 0), ('flip', (0,), 1), ('multi', (0, 2), 1),
          ('punch', (0, 1), 1), ('punch', (2,), 0), ('redo', (0,), 1), ('redo', (0, 1), 0), ('resize', (0,), 0),
-         ('resize', (0, 2), 1)]
+         ('resize', (0, 2), 1), ('whole', (0, 1), 0)]
 
 
 def run(depth, mutant, ring, enough=5, many=400, sums=False):

@@ -113,20 +113,18 @@ class Sim(base.Sim):
         """Makes an operation: slices with new values, and slices that were filled before."""
         moves = [i for i in written if i not in stays] + placed
         words = sorted({SLICES[i] for i in moves})
-        # The undo records of the other model have one slice a page. Otherwise a redo record serves as well.
-        by_redo = stays or len(words) > 1 and sorted(moves) != [0, 2]
         all_ = list(written) + placed
         if MUT != 'commit_no_clear' or not placed:
             s.before_words(all_, {SLICES[i] for i in all_}, t)
         for i, v in written.items():
             if i not in stays:
                 s.through(s.slot(i, 1 - s.side(i)), v, t)
-        if by_redo:
+        if stays:
             return s.redo_placed({i: written[i] for i in stays}, moves, placed, t)
         if MUT != 'commit_one_drain' or not placed:
             s.drain(t)
         if len(words) > 1:
-            s.undo = {SLICES[i]: (i, s.side(i)) for i in moves}
+            s.undo = [(SLICES[i], i, s.cur(SLICES[i])[i]) for i in moves]
         for w in words:
             s.through(w, s.moved(w, [i for i in moves if SLICES[i] == w]), t)
         s.drain(t)
@@ -289,7 +287,7 @@ class Check:
             # Over what other threads have stored since.
             values[k].append(v)
         ok = set(sim.model[sim.acked:sim.started + 1])
-        key = (tuple((k, tuple(v)) for k, v in values.items()), frozenset(ok), sim.undo is None)
+        key = (tuple((k, tuple(v)) for k, v in values.items()), frozenset(ok), repr(sim.undo))
         if key in self.seen:
             return
         self.seen.add(key)
