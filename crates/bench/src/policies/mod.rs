@@ -15,8 +15,7 @@ mod space;
 pub mod tail;
 
 use crate::measure::Effort;
-use crate::ratios::{Found, Options};
-use crate::scratch::Scratch;
+use crate::ratios::{Found, Group, Options, row, run_groups};
 use atomic_mmap::{DeployPolicy, Medium};
 use std::io;
 
@@ -34,8 +33,6 @@ const POLICIES: [(&str, DeployPolicy); 4] = [
 /// Returns an error of the system or the crate.
 pub fn measure(options: &Options) -> io::Result<Found> {
     let effort = Effort::new(options.quick);
-    let mut found = Found::default();
-    type Group<'a> = (&'a str, Box<dyn Fn(&Scratch, &mut Found) -> io::Result<()> + 'a>);
     let groups: [Group<'_>; 5] = [
         ("mixes", Box::new(|s, f| mixes::measure(&effort, Medium::Dax, s, f))),
         ("mixes_ram", Box::new(|s, f| mixes::measure(&effort, Medium::Ram, s, f))),
@@ -43,16 +40,5 @@ pub fn measure(options: &Options) -> io::Result<Found> {
         ("sparse_ram", Box::new(|s, f| space::sparse(Medium::Ram, s, f))),
         ("sparse", Box::new(|_, f| space::sparse_on_disk(f))),
     ];
-    for (name, group) in &groups {
-        if options.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
-            let scratch = Scratch::new(options.base.as_deref())?;
-            group(&scratch, &mut found)?;
-        }
-    }
-    Ok(found)
-}
-
-/// Returns the name of a row on this medium.
-fn row(medium: Medium, name: &str) -> String {
-    if medium == Medium::Dax { name.to_owned() } else { format!("{medium}_{name}") }
+    run_groups(options, &groups)
 }

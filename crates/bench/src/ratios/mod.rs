@@ -16,6 +16,7 @@ pub(crate) mod run;
 
 use crate::measure::Effort;
 use crate::scratch::{self, Scratch};
+use atomic_mmap::Medium;
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -99,14 +100,33 @@ impl Found {
     }
 }
 
+/// A group of measurements, by its name.
+pub(crate) type Group<'a> = (&'a str, Box<dyn Fn(&Scratch, &mut Found) -> io::Result<()> + 'a>);
+
+/// Runs the groups that the options select.
+pub(crate) fn run_groups(options: &Options, groups: &[Group<'_>]) -> io::Result<Found> {
+    let mut found = Found::default();
+    for (name, group) in groups {
+        if options.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
+            // A folder for each group, so that the memory of earlier groups is freed.
+            let scratch = Scratch::new(options.base.as_deref())?;
+            group(&scratch, &mut found)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the name of a row on this medium: `Dax` is not named.
+pub(crate) fn row(medium: Medium, name: &str) -> String {
+    if medium == Medium::Dax { name.to_owned() } else { format!("{medium}_{name}") }
+}
+
 /// Measures everything, and prints the table.
 ///
 /// # Errors
 /// Returns an error of the system or the crate.
 pub fn measure(options: &Options) -> io::Result<Found> {
     let effort = Effort::new(options.quick);
-    let mut found = Found::default();
-    type Group<'a> = (&'a str, Box<dyn Fn(&Scratch, &mut Found) -> io::Result<()> + 'a>);
     let groups: [Group<'_>; 9] = [
         ("writes", Box::new(|s, f| run::writes(&effort, s, f))),
         ("transactions", Box::new(|s, f| run::transactions(&effort, s, f))),
@@ -118,12 +138,5 @@ pub fn measure(options: &Options) -> io::Result<Found> {
         ("opening", Box::new(|s, f| run::opening(options.quick, s, f))),
         ("dram", Box::new(run::dram)),
     ];
-    for (name, group) in &groups {
-        if options.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
-            // A folder for each group, so that the memory of earlier groups is freed.
-            let scratch = Scratch::new(options.base.as_deref())?;
-            group(&scratch, &mut found)?;
-        }
-    }
-    Ok(found)
+    run_groups(options, &groups)
 }

@@ -21,8 +21,7 @@ mod sums;
 mod touch;
 
 use crate::measure::Effort;
-use crate::ratios::{Found, Options};
-use crate::scratch::Scratch;
+use crate::ratios::{Found, Group, Options, row, run_groups};
 use atomic_mmap::Medium;
 use std::io;
 
@@ -33,8 +32,6 @@ use std::io;
 pub fn measure(options: &Options) -> io::Result<Found> {
     let effort = Effort::new(options.quick);
     let quick = options.quick;
-    let mut found = Found::default();
-    type Group<'a> = (&'a str, Box<dyn Fn(&Scratch, &mut Found) -> io::Result<()> + 'a>);
     let groups: [Group<'_>; 13] = [
         ("auto", Box::new(|s, f| automatic::measure(quick, Medium::Dax, s, f))),
         ("auto_ram", Box::new(|s, f| automatic::measure(quick, Medium::Ram, s, f))),
@@ -50,17 +47,5 @@ pub fn measure(options: &Options) -> io::Result<Found> {
         ("space", Box::new(|s, f| space::measure(Medium::Dax, s, f))),
         ("space_ram", Box::new(|s, f| space::measure(Medium::Ram, s, f))),
     ];
-    for (name, group) in &groups {
-        if options.only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
-            // A folder for each group, so that the memory of earlier groups is freed.
-            let scratch = Scratch::new(options.base.as_deref())?;
-            group(&scratch, &mut found)?;
-        }
-    }
-    Ok(found)
-}
-
-/// Returns the name of a row on this medium.
-fn row(medium: Medium, name: &str) -> String {
-    if medium == Medium::Dax { name.to_owned() } else { format!("{medium}_{name}") }
+    run_groups(options, &groups)
 }
