@@ -306,8 +306,9 @@ impl Options {
     /// gives back their space in the reflection file. Default: never.
     ///
     /// So a file that is idle becomes a plain file but for the length of its companions, reads find
-    /// their bytes in one piece, and a spatial close has little to do. An operation waits for the
-    /// copy of one page at most. This is Libnvmmio's background checkpointing.
+    /// their bytes in one piece, and a spatial close has little to do. An operation waits only if
+    /// it writes to a page that is just being deployed or given back, or allocates meanwhile: for
+    /// one copy or one call. This is Libnvmmio's background checkpointing.
     ///
     /// Where durable points are kept, the thread makes two of them for a batch of pages. With
     /// [`Durability::AtomicSync`] it makes none: what has changed since the last `sync` stays where

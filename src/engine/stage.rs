@@ -54,6 +54,13 @@ pub(crate) struct Staged {
     buffers: Vec<u8>,
 }
 
+/// A part of a stage that can be stored to.
+enum PartMut<'s> {
+    /// In slots on this side.
+    Slots(Side),
+    Buffer(&'s mut [u8]),
+}
+
 /// A part of a stage, with the place of its first byte.
 enum Part<'s> {
     Slots(Side, Range<u64>),
@@ -106,6 +113,25 @@ impl Staged {
                         |at: u64| at.saturating_sub(run.range.start).min(len as u64) as usize;
                     let (from, to) = (byte(here.start), byte(here.end));
                     Part::Buffer(&bytes[from..to.max(from)])
+                }
+            };
+            (!here.is_empty()).then_some((here, part))
+        })
+    }
+
+    /// Returns the parts of a range within the stage, each with its own range.
+    fn parts_mut(&mut self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, PartMut<'_>)> {
+        let mut rest = &mut self.buffers[..];
+        self.runs.iter().filter_map(move |run| {
+            let here = run.range.start.max(range.start)..run.range.end.min(range.end);
+            let part = match run.lent {
+                Lent::Slots(side) => PartMut::Slots(side),
+                Lent::Buffer => {
+                    let len = run.range.end - run.range.start;
+                    let bytes = rest.split_off_mut(..len as usize).unwrap_or_default();
+                    let byte = |at: u64| at.saturating_sub(run.range.start).min(len) as usize;
+                    let (from, to) = (byte(here.start), byte(here.end));
+                    PartMut::Buffer(&mut bytes[from..to.max(from)])
                 }
             };
             (!here.is_empty()).then_some((here, part))
@@ -219,32 +245,18 @@ impl Engine {
 
     /// Stores `bytes` at offset `at` of the file, which lies in the stage with all of them.
     pub fn fill(&self, staged: &mut Staged, at: u64, bytes: &[u8]) {
-        let range = at..at + bytes.len() as u64;
         let lane = self.lane();
-        let mut done = 0;
-        let mut buffers = &mut staged.buffers[..];
-        for run in &staged.runs {
-            let len = (run.range.end - run.range.start) as usize;
-            let here = run.range.start.max(range.start)..run.range.end.min(range.end);
-            let room = match run.lent {
-                Lent::Buffer => buffers.split_off_mut(..len).unwrap_or_default(),
-                Lent::Slots(_) => &mut [],
-            };
-            if here.is_empty() {
-                continue;
-            }
-            let now = &bytes[done..done + (here.end - here.start) as usize];
-            done += now.len();
-            match run.lent {
-                Lent::Buffer => {
-                    let from = (here.start - run.range.start) as usize;
-                    room[from..from + now.len()].copy_from_slice(now);
-                }
-                Lent::Slots(side) => {
-                    let (file, at) = self.slot(side, here.start);
+        let mut rest = bytes;
+        for (range, part) in staged.parts_mut(at..at + bytes.len() as u64) {
+            let (now, later) = rest.split_at((range.end - range.start) as usize);
+            match part {
+                PartMut::Buffer(room) => room.copy_from_slice(now),
+                PartMut::Slots(side) => {
+                    let (file, at) = self.slot(side, range.start);
                     self.store(&lane, file, at, now);
                 }
             }
+            rest = later;
         }
         self.end_fill(&lane);
     }
@@ -273,28 +285,14 @@ impl Engine {
     }
 
     /// Returns the memory of a part of the stage, in order.
-    pub fn rooms<'s>(&'s self, staged: &'s mut Staged, range: &Range<u64>) -> Rooms<'s> {
+    pub fn rooms<'s>(&'s self, staged: &'s mut Staged, range: Range<u64>) -> Rooms<'s> {
         let mut rooms = Rooms::default();
-        let mut buffers = &mut staged.buffers[..];
-        for run in &staged.runs {
-            let len = (run.range.end - run.range.start) as usize;
-            let here = run.range.start.max(range.start)..run.range.end.min(range.end);
-            let room = match run.lent {
-                Lent::Buffer => buffers.split_off_mut(..len).unwrap_or_default(),
-                Lent::Slots(_) => &mut [],
-            };
-            if here.is_empty() {
-                continue;
-            }
-            let len = (here.end - here.start) as usize;
-            match run.lent {
-                Lent::Buffer => {
-                    let from = (here.start - run.range.start) as usize;
-                    rooms.add_buffer(&mut room[from..from + len]);
-                }
-                Lent::Slots(side) => {
-                    let (file, at) = self.slot(side, here.start);
-                    rooms.add_mapped(file, at, len);
+        for (range, part) in staged.parts_mut(range) {
+            match part {
+                PartMut::Buffer(room) => rooms.add_buffer(room),
+                PartMut::Slots(side) => {
+                    let (file, at) = self.slot(side, range.start);
+                    rooms.add_mapped(file, at, (range.end - range.start) as usize);
                 }
             }
         }

@@ -288,13 +288,15 @@ pub enum Error {
         cause: String,
     },
 
-    /// The thread for [`Options::sync_every`](crate::Options::sync_every) or
-    /// [`Options::auto_snapshots`](crate::Options::auto_snapshots) could not be started. The file
-    /// was not opened.
+    /// The thread for [`Options::sync_every`](crate::Options::sync_every),
+    /// [`auto_snapshots`](crate::Options::auto_snapshots), [`scrub`](crate::Options::scrub),
+    /// [`deploy_idle`](crate::Options::deploy_idle) or
+    /// [`reflection_budget`](crate::Options::reflection_budget) could not be started. The file was
+    /// not opened.
     #[error(
         "{}: no thread could be started for the file's intervals: {source}; raise the limit of threads (ulimit -u, \
-         pids.max of the control group), or leave Options::sync_every and Options::auto_snapshots out and call sync \
-         and snapshot",
+         pids.max of the control group), or leave out what Options asks of a thread: sync_every, auto_snapshots, \
+         scrub, deploy_idle, reflection_budget",
         path.display()
     )]
     NoThread {

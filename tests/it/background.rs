@@ -347,7 +347,9 @@ fn both_words_of_a_deployed_page_are_zeroed_by_one_record() {
     file.write_at(&[1; 8 * PAGE], 0).expect("write");
     file.write_at(&[2; PAGE], PAGE as u64).expect("write");
     recorder.take();
+    let before = file.stats();
     file.deploy(0..2 * MIB).expect("deploy");
+    assert_eq!(file.stats().undo_writes, before.undo_writes, "it is no write of the program");
     let trace: Vec<What> = recorder.take().into_iter().map(|event| event.what).collect();
     let is_store =
         |what: &What, at: u64| matches!(what, What::Store { offset, .. } if *offset == at);

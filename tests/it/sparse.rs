@@ -62,3 +62,31 @@ fn what_was_not_touched_costs_nothing() {
         file.close(CloseMode::Spatial).expect("close");
     }
 }
+
+const CHILD_IN_THE_BACKGROUND: &str =
+    concat!(module_path!(), "::what_comes_home_in_the_background_takes_the_memory_of_its_regions");
+
+/// The worker once loaded all regions of each chunk that it visited, and stamped each page that it
+/// deployed: 31 KB for each page of a sparse file.
+#[test]
+fn what_comes_home_in_the_background_takes_the_memory_of_its_regions() {
+    const PAGES: u64 = 1024;
+    if role().is_none() {
+        run_child(CHILD_IN_THE_BACKGROUND, "measures", "");
+        return;
+    }
+    for ground in common::media() {
+        let scratch = ground.scratch();
+        let options = ground.options().create(true).len(PAGES << 21);
+        let options = options.deploy_idle(std::time::Duration::from_millis(20));
+        let file = options.open(scratch.file("sparse.dat")).expect("open");
+        let before = anonymous_memory();
+        (0..PAGES).for_each(|n| file.write_at(&[7; 64], n << 21).expect("write"));
+        while file.stats().reflection_allocated > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        // The state of a region, and what the worker remembers of it: 4 KB.
+        let each = anonymous_memory().saturating_sub(before) / PAGES;
+        assert!(each < 8000, "{ground:?}: {each} bytes a page");
+    }
+}

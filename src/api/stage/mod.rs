@@ -302,7 +302,7 @@ impl Stage<'_> {
     pub unsafe fn as_mut_slices(&mut self, range: Range<u64>) -> Result<Vec<IoSliceMut<'_>>> {
         let range = self.check_bounds(range)?;
         self.filled.remove(&range);
-        let rooms = self.file.engine().rooms(&mut self.staged, &range);
+        let rooms = self.file.engine().rooms(&mut self.staged, range);
         // SAFETY: the stage has claimed the slots: no other stage has them, and no operation of
         // this crate stores to them. Readers of this crate load from them at most what they
         // discard. The borrow of the stage keeps it from making other slices. The caller promises

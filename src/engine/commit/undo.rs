@@ -59,7 +59,6 @@ impl Engine {
         // The commit point: the end is durable before a reader sees the new state and before the
         // caller hears of it.
         unless!(UndoNoDrainAfterEnd, self.drain(lane));
-        lane.stats.bump(Counter::Undo, 1);
     }
 
     /// Invalidates the lane's undo record. The next drain makes that durable.

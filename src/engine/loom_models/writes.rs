@@ -274,7 +274,7 @@ fn first_allocation(note_before: bool) {
         let (state, allocating, allocated) =
             (Arc::clone(&state), Arc::clone(&allocating), Arc::clone(&allocated));
         move || {
-            let done = unless_known(&allocating, &state, known::HOME, |_| {
+            let done = unless_known(&allocating, &state, known::HOME, || {
                 if note_before {
                     state.fetch_or(known::HOME, Ordering::Release);
                 }

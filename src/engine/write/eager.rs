@@ -18,7 +18,7 @@ use std::ops::Range;
 impl Engine {
     /// Deploys pages that were just written. The write is committed, so a failure is not its own.
     pub(super) fn deploy_written(&self, range: Range<u64>) {
-        let _deployed_later_otherwise = self.deploy_pages(range, Pins::Respect, Which::Written);
+        let _deployed_later_otherwise = self.deploy_pages(range, Pins::Respect, Which::Unread);
     }
 
     /// Returns `true` if the page was read often since it was written last.

@@ -49,7 +49,7 @@ impl Engine {
         if let Some(durable) = &self.durable {
             self.check_not_overdue(durable)?;
         }
-        let _room = self.admit(segments.iter().map(Segment::range))?;
+        let room = self.admit(segments.iter().map(Segment::range))?;
         match self.commit_once(segments, read_set) {
             // The operation rewrites slices that have changed since the last durable point, so it
             // would need the log. After a new durable point it does not.
@@ -59,6 +59,7 @@ impl Engine {
             }
             other => other?,
         }
+        drop(room);
         self.after_commit(&Changes::of(segments), closure)
     }
 

@@ -148,7 +148,7 @@ impl Engine {
     ) -> Result<()> {
         self.check_usable()?;
         let op = Resize { len: new, changes, read_set };
-        let _room = self.admit(changes.segments.iter().map(Segment::range))?;
+        let room = self.admit(changes.segments.iter().map(Segment::range))?;
         match self.resize(&op, closure) {
             Err(Error::TooLarge { .. }) if self.may_make_point_first() => {
                 self.sync()?;
@@ -156,6 +156,7 @@ impl Engine {
             }
             other => other?,
         }
+        drop(room);
         self.after_commit(&changes, closure)
     }
 

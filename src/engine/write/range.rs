@@ -20,6 +20,7 @@ use crate::pair::log::lanes::InUse;
 use crate::pair::log::log_area::Extents;
 use crate::pair::log::records::PageSlices;
 use crate::pair::read_set::ReadSet;
+use crate::pair::stats::Counter;
 use crate::units::PageIndex;
 
 impl Engine {
@@ -88,7 +89,10 @@ impl Engine {
     ) {
         match moves {
             [change] => self.commit_flip(lane, change),
-            _ => self.commit_undo(lane, moves, extents),
+            _ => {
+                self.commit_undo(lane, moves, extents);
+                lane.stats.bump(Counter::Undo, 1);
+            }
         }
         extents.iter().for_each(|extents| self.give_back(extents));
         unless!(PagesNotClosed, held.iter().for_each(LockGuard::close));

@@ -82,7 +82,7 @@ impl Engine {
     ) -> Result<()> {
         self.check_usable()?;
         self.check_writable()?;
-        let _room = self.admit(changes.segments.iter().map(Segment::range))?;
+        let room = self.admit(changes.segments.iter().map(Segment::range))?;
         {
             let lane = self.lane();
             // As in `general`: the file gets no new end between the parts.
@@ -90,6 +90,7 @@ impl Engine {
             let _inside = self.lanes.enter(Gate::Cut, &lane);
             self.flip_placed(&lane, changes, read_set)?;
         }
+        drop(room);
         self.after_commit(changes, closure)
     }
 

@@ -3,24 +3,13 @@
 //! The model `docs/model/page_sums.py` found each of these histories in the code as it was first
 //! written.
 
-use super::{LEN, PAGE, options};
+use super::{LEN, PAGE, options, written};
 use crate::common::{Ground, Rng, Scratch, media, page_cache, reflections_in};
 use atomic_mmap::testing::{PageIndex, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Integrity};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-fn written(ground: &Ground) -> (Scratch, PathBuf, AtomicMappedFile) {
-    let scratch = ground.scratch();
-    let path = scratch.file("state.dat");
-    let file = options(ground).integrity(Integrity::OnScrub).open(&path).expect("open");
-    file.write_at(&Rng(4).bytes(LEN as usize), 0).expect("write");
-    file.sync().expect("sync");
-    file.deploy(0..LEN).expect("deploy");
-    file.sync().expect("sync");
-    (scratch, path, file)
-}
 
 fn flip_a_bit(path: &Path, at: u64) {
     let file = File::options().read(true).write(true).open(path).expect("open");
@@ -42,7 +31,7 @@ fn assert_damaged(result: Result<(), Error>, what: &str) {
 #[test]
 fn a_shrink_keeps_no_damaged_bytes() {
     for ground in media() {
-        let (_scratch, path, file) = written(&ground);
+        let (_scratch, path, file) = written(&ground, Integrity::OnScrub);
         file.snapshot("a").expect("seal");
         file.close(CloseMode::Fast).expect("close");
         let file = again(&ground, &path);
@@ -58,7 +47,7 @@ fn a_shrink_keeps_no_damaged_bytes() {
 #[test]
 fn a_rollback_over_damage_does_not_begin() {
     for ground in media() {
-        let (_scratch, path, file) = written(&ground);
+        let (_scratch, path, file) = written(&ground, Integrity::OnScrub);
         file.snapshot("a").expect("seal");
         file.write_at(&[1; 10], 5 * PAGE).expect("write");
         file.close(CloseMode::Fast).expect("close");
@@ -75,7 +64,7 @@ fn a_rollback_over_damage_does_not_begin() {
 #[test]
 fn a_durable_point_keeps_no_damaged_bytes() {
     let Some(ground) = page_cache() else { return };
-    let (_scratch, path, file) = written(&ground);
+    let (_scratch, path, file) = written(&ground, Integrity::OnScrub);
     file.write_at(&[1; 10], 5 * PAGE).expect("write");
     file.sync().expect("sync");
     file.snapshot("b").expect("seal");
@@ -94,7 +83,7 @@ fn a_durable_point_keeps_no_damaged_bytes() {
 #[test]
 fn a_page_that_a_transaction_cuts_is_in_the_next_point() {
     let Some(ground) = page_cache() else { return };
-    let (_scratch, path, file) = written(&ground);
+    let (_scratch, path, file) = written(&ground, Integrity::OnScrub);
     let reflection = reflections_in(path.parent().expect("a folder")).pop().expect("one");
     let at = layout::page_sums(PageIndex(5));
     let mut places = [0; 32];
@@ -118,7 +107,7 @@ fn a_page_that_a_transaction_cuts_is_in_the_next_point() {
 #[test]
 fn an_import_over_damage_fails_before_it_changes_anything() {
     for ground in media() {
-        let (_scratch, path, file) = written(&ground);
+        let (_scratch, path, file) = written(&ground, Integrity::OnScrub);
         let before = crate::common::read_all(&file);
         let other = ground.scratch();
         let source = options(&ground).open(other.file("source.dat")).expect("open");
@@ -145,7 +134,7 @@ fn an_import_over_damage_fails_before_it_changes_anything() {
 fn a_shorter_state_is_not_taken_over_damage_past_its_end() {
     for ground in media() {
         for at in [9 * PAGE + 200, 20 * PAGE] {
-            let (_scratch, path, file) = written(&ground);
+            let (_scratch, path, file) = written(&ground, Integrity::OnScrub);
             file.set_len(9 * PAGE + 100).expect("shorter");
             file.snapshot("short").expect("seal");
             let mut stream = Vec::new();
@@ -180,7 +169,7 @@ fn a_shorter_state_is_not_taken_over_damage_past_its_end() {
 #[test]
 fn a_snapshot_reads_no_damaged_slots_of_a_page_that_was_verified() {
     for ground in media() {
-        let (_scratch, path, file) = written(&ground);
+        let (_scratch, path, file) = written(&ground, Integrity::OnScrub);
         file.close(CloseMode::Fast).expect("close");
         let file = options(&ground).open(&path).expect("open");
         file.snapshot("a").expect("seal");
@@ -197,7 +186,7 @@ fn a_snapshot_reads_no_damaged_slots_of_a_page_that_was_verified() {
 #[test]
 fn a_snapshot_reads_no_damaged_slots_of_the_last_point() {
     let Some(ground) = page_cache() else { return };
-    let (_scratch, path, file) = written(&ground);
+    let (_scratch, path, file) = written(&ground, Integrity::OnScrub);
     file.close(CloseMode::Fast).expect("close");
     let file = options(&ground).open(&path).expect("open");
     file.snapshot("a").expect("seal");
@@ -213,7 +202,7 @@ fn a_snapshot_reads_no_damaged_slots_of_the_last_point() {
 #[test]
 fn damage_that_was_kept_is_noticed() {
     for ground in media() {
-        let (_scratch, path, file) = written(&ground);
+        let (_scratch, path, file) = written(&ground, Integrity::OnScrub);
         file.close(CloseMode::Fast).expect("close");
         let file = options(&ground).open(&path).expect("open");
         file.snapshot("a").expect("seal");
@@ -250,7 +239,7 @@ fn damage_that_was_kept_is_noticed() {
 #[test]
 fn a_snapshot_without_a_sum_of_the_seal_is_read() {
     let Some(ground) = page_cache() else { return };
-    let (_scratch, path, file) = written(&ground);
+    let (_scratch, path, file) = written(&ground, Integrity::OnScrub);
     file.snapshot("a").expect("seal");
     let before = crate::common::read_all(&file);
     file.write_at(&[1; 300], 5 * PAGE + 1000).expect("write");
@@ -269,7 +258,7 @@ const WRITTEN: usize = 3 * 64;
 
 /// A file with a snapshot. Its process crashed after a write that no durable point has.
 fn crashed_beside_a_snapshot(ground: &Ground) -> (Scratch, PathBuf) {
-    let (scratch, path, file) = written(ground);
+    let (scratch, path, file) = written(ground, Integrity::OnScrub);
     file.snapshot("a").expect("seal");
     file.write_at(&[1; WRITTEN], 5 * PAGE).expect("write");
     file.close(CloseMode::Unsynced).expect("close");

@@ -4,7 +4,7 @@
 //! Each overwrites one of these while the file is closed, and opens it. `lab scribbles` has found
 //! all of this damage: an opening once took it for what was written.
 
-use super::{LEN, PAGE, options};
+use super::{LEN, PAGE, options, written};
 use crate::common::{Ground, Rng, Scratch, assert_same, media, page_cache, reflections_in};
 use crate::durable::restarted;
 use atomic_mmap::testing::superblock::{Copy, Superblock};
@@ -16,17 +16,6 @@ use atomic_mmap::{
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-fn written(ground: &Ground) -> (Scratch, PathBuf, AtomicMappedFile) {
-    let scratch = ground.scratch();
-    let path = scratch.file("state.dat");
-    let file = options(ground).integrity(Integrity::OnRead).open(&path).expect("open");
-    file.write_at(&Rng(4).bytes(LEN as usize), 0).expect("write");
-    file.sync().expect("sync");
-    file.deploy(0..LEN).expect("deploy");
-    file.sync().expect("sync");
-    (scratch, path, file)
-}
 
 fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     File::options().write(true).open(path).expect("open").write_all_at(bytes, at).expect("write");
@@ -43,7 +32,7 @@ fn a_damaged_length_is_noticed() {
     let words = [layout::LENGTH_WORD, layout::HIGH_WATER_WORD];
     for ground in media() {
         for mode in [CloseMode::Fast, CloseMode::Unsynced] {
-            let (_scratch, path, file) = written(&ground);
+            let (_scratch, path, file) = written(&ground, Integrity::OnRead);
             file.close(mode).expect("close");
             for (at, len) in words.into_iter().flat_map(|at| lengths.map(|len| (at, len))) {
                 let mut was = [0; 8];
@@ -315,7 +304,7 @@ fn a_damaged_superblock_that_is_not_needed_is_no_harm() {
     let cases = [(CloseMode::Fast, true), (CloseMode::Fast, false), (CloseMode::Unsynced, false)];
     for ground in media() {
         for (mode, is_newest) in cases {
-            let (_scratch, path, file) = written(&ground);
+            let (_scratch, path, file) = written(&ground, Integrity::OnRead);
             file.close(mode).expect("close");
             damage_superblock(&path, is_newest);
             overwrite(&reflection(&path), layout::BEGUN_WORD, &[0x77; 8]);

@@ -21,10 +21,10 @@ mod repair;
 mod repair_crash;
 mod scribbles;
 
-use crate::common::Ground;
+use crate::common::{Ground, Rng, Scratch};
 use crate::durable::died;
 use atomic_mmap::{AtomicMappedFile, Integrity, Options};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const PAGE: u64 = 4096;
 /// The file ends within a page, and within its second region.
@@ -32,6 +32,18 @@ const LEN: u64 = 70 * PAGE + 100;
 
 fn options(ground: &Ground) -> Options {
     ground.options().create(true).len(LEN).integrity(Integrity::OnRead)
+}
+
+/// Makes a file with sums, and brings random bytes home.
+fn written(ground: &Ground, integrity: Integrity) -> (Scratch, PathBuf, AtomicMappedFile) {
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let file = options(ground).integrity(integrity).open(&path).expect("open");
+    file.write_at(&Rng(4).bytes(LEN as usize), 0).expect("write");
+    file.sync().expect("sync");
+    file.deploy(0..LEN).expect("deploy");
+    file.sync().expect("sync");
+    (scratch, path, file)
 }
 
 /// Opens a copy of the file in use, as the death of this process would leave it.
