@@ -89,7 +89,7 @@ pub use config::options::{MEDIUM_VARIABLE, Options};
 pub use config::progress::{Progress, Work};
 pub use config::snapshots::{AutoSnapshots, Retention};
 pub use config::{
-    CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Survives, UnknownMedium,
+    Allocation, CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Survives, UnknownMedium,
 };
 pub use error::{
     Distrust, Error, IoError, Mismatch, Result, SnapshotError, StreamError, StructureError,

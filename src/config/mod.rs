@@ -158,6 +158,32 @@ impl DeployPolicy {
     pub(crate) const DEPLOYS_WRITES: u8 = 2;
 }
 
+/// When storage is allocated. A write to allocated storage cannot fail for lack of space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+#[non_exhaustive]
+pub enum Allocation {
+    /// Each operation allocates what it needs, and a little more where writes follow each other.
+    #[default]
+    OnDemand,
+    /// In RAM and on persistent memory, a background thread also allocates before sequential
+    /// writers: the next 4 MiB of the file that they write to. A writer that goes on through a new
+    /// file then seldom waits for the file system. On a disk nothing is allocated ahead, as there
+    /// was nothing to gain. With a [budget](crate::Options::reflection_budget), only the home file
+    /// is allocated ahead. This is RMMIO's extension of a pool that runs low.
+    Ahead,
+    /// An open allocates all of both files, and a growth what it adds. Both fail with
+    /// [`Error::NoSpace`](crate::Error::NoSpace) if there is too little. After that a write
+    /// allocates only for a log record of more than 4 KiB, for the journal and for snapshots. Space
+    /// that is given back has to be allocated anew: by
+    /// [`deploy`](crate::AtomicMappedFile::deploy), [`deploy_idle`](crate::Options::deploy_idle) or
+    /// a spatial close. In RAM and on persistent memory the pages are brought into the mapping as
+    /// well.
+    ///
+    /// The companions take as much storage as the file. With a
+    /// [budget](crate::Options::reflection_budget), only the home file is allocated.
+    Full,
+}
+
 /// How a file is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum CloseMode {

@@ -5,7 +5,7 @@
 use crate::config::integrity::{Damage, DamageReporter, Integrity};
 use crate::config::progress::{Progress, Reporter};
 use crate::config::snapshots::AutoSnapshots;
-use crate::config::{CloseMode, DeployPolicy, Durability, Medium, OnMismatch};
+use crate::config::{Allocation, CloseMode, DeployPolicy, Durability, Medium, OnMismatch};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,6 +35,7 @@ pub struct Options {
     pub(crate) any_file_system: bool,
     pub(crate) reflection_dir: Option<PathBuf>,
     pub(crate) deploy: DeployPolicy,
+    pub(crate) allocation: Allocation,
     pub(crate) on_mismatch: OnMismatch,
     pub(crate) close_on_drop: CloseMode,
     pub(crate) durability: Durability,
@@ -64,6 +65,7 @@ impl Default for Options {
             any_file_system: false,
             reflection_dir: None,
             deploy: DeployPolicy::Lazy,
+            allocation: Allocation::OnDemand,
             on_mismatch: OnMismatch::Refuse,
             close_on_drop: CloseMode::Spatial,
             durability: Durability::OnSync,
@@ -271,6 +273,26 @@ impl Options {
     /// ```
     pub fn journal_len(mut self, len: u64) -> Self {
         self.journal_len = Some(len);
+        self
+    }
+
+    /// Sets when storage is allocated. Default: [`Allocation::OnDemand`].
+    ///
+    /// Has no effect with [`read_only`](Self::read_only).
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// use atomic_mmap::{Allocation, AtomicMappedFile};
+    ///
+    /// let options = AtomicMappedFile::options().create(true).len(4 << 20);
+    /// let f = options.allocation(Allocation::Full).open(dir.path().join("ring.dat"))?;
+    /// let before = f.stats();
+    /// f.write_at(&[1; 100_000], 1 << 20)?;
+    /// assert_eq!(f.stats().delta(&before).allocations, 0);
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    pub fn allocation(mut self, when: Allocation) -> Self {
+        self.allocation = when;
         self
     }
 

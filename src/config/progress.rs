@@ -27,6 +27,8 @@ pub enum Work {
     /// A [spatial close](crate::CloseMode::Spatial) deploys bytes into the user's file. Counts
     /// whole regions of 256 KiB.
     Deploy,
+    /// An open allocates the whole file, with [`Allocation::Full`](crate::Allocation::Full).
+    Allocate,
     /// An open reckons the [sums](crate::Integrity) of all pages of a file that had none.
     Sum,
     /// [`verify`](crate::AtomicMappedFile::verify) reads pages. Counts whole regions of 256 KiB.

@@ -55,9 +55,9 @@ pub mod worker;
 pub mod write;
 
 use crate::config::integrity::Integrity;
-use crate::config::progress::Reporter;
+use crate::config::progress::{Reporter, Work};
 use crate::config::snapshots::AutoSnapshots;
-use crate::config::{DeployPolicy, Durability, Medium};
+use crate::config::{Allocation, DeployPolicy, Durability, Medium};
 use crate::engine::deploy::cold::{SPACE_EVERY, Sweeps};
 use crate::engine::deploy::policy::PolicyCell;
 use crate::engine::durable::Durable;
@@ -72,6 +72,7 @@ use crate::error::{Error, Result};
 use crate::format::entry::Seed;
 use crate::format::superblock::Superblock;
 use crate::mutant::planted;
+use crate::pair::ahead::Ahead;
 use crate::pair::log::lanes::{LaneKeeper, Lanes};
 use crate::pair::snapshots::Store;
 use crate::pair::{Opened, Pair};
@@ -111,6 +112,7 @@ pub(crate) struct Setup {
     pub scrub: Option<u64>,
     /// How long a page must be unchanged until it is deployed in the background.
     pub deploy_idle: Option<Duration>,
+    pub allocation: Allocation,
     pub reporter: Reporter,
 }
 
@@ -118,6 +120,7 @@ pub(crate) struct Setup {
 pub(crate) struct Engine {
     pair: Pair,
     policy: PolicyCell,
+    allocation: Allocation,
     pub(crate) durability: Durability,
     /// The properties of the file that choose the way of a write.
     mode: Mode,
@@ -190,7 +193,18 @@ impl Engine {
         let timers = timers.collect();
         let seed = Seed::new(&setup.superblock.uuid, setup.superblock.session);
         Arc::new_cyclic(|this: &Weak<Engine>| {
-            let pair = Pair::new(setup.pair, seed, (keeps_points, setup.keeps_cuts), this.clone());
+            let mut opened = setup.pair;
+            // A file system with a page cache allocates too quickly for a gain.
+            let is_memory = opened.medium != Medium::PageCache;
+            if setup.allocation == Allocation::Ahead && is_memory && may_run {
+                let engine = this.clone();
+                opened.ahead = Some(Ahead::new(move || {
+                    let engine = engine.upgrade();
+                    let _else_writers_allocate =
+                        engine.is_some_and(|engine| engine.worker.request(Request::AllocateAhead));
+                }));
+            }
+            let pair = Pair::new(opened, seed, (keeps_points, setup.keeps_cuts), this.clone());
             if let Some(store) = setup.snapshots {
                 let _it_was_empty = pair.snapshots.set(store);
             }
@@ -206,6 +220,7 @@ impl Engine {
                 durability: setup.durability,
                 worker: Worker::new(Box::new(this.clone()), timers, may_run),
                 policy: PolicyCell::new(setup.policy),
+                allocation: setup.allocation,
                 mode,
                 direct,
                 superblock: Mutex::new(setup.superblock),
@@ -228,6 +243,16 @@ impl Engine {
         let begun = self.worker.begin_timers();
         let begun = if planted!(NoThreadNoMatter) { Ok(()) } else { begun };
         begun.map_err(|e| Error::NoThread { path: self.path(), source: e.into() })
+    }
+
+    /// Allocates the whole file, if that was chosen. The caller is opening it for writing.
+    pub fn populate_if_chosen(&self) -> Result<()> {
+        if self.allocation != Allocation::Full {
+            return Ok(());
+        }
+        let len = self.len();
+        let mut meter = self.reporter.begin(Work::Allocate, len);
+        self.populate(&self.lane(), 0..len, |bytes| meter.add(bytes))
     }
 
     /// Returns `true` if the next opening, after a process crash, returns to the last durable

@@ -22,6 +22,7 @@ impl Tasks for Weak<Engine> {
             Request::Flush => engine.flush_for_waiters(),
             Request::DeployIdle => engine.deploy_idle(),
             Request::Space => engine.give_back_space(),
+            Request::AllocateAhead => engine.allocate_ahead(&engine.lane()),
         }
         ControlFlow::Continue(())
     }

@@ -38,6 +38,8 @@ pub(crate) enum Request {
     DeployIdle,
     /// A batch of space to give back.
     Space,
+    /// The chunks that sequential writers will come to.
+    AllocateAhead,
 }
 
 /// The tasks behind the requests. They hold the file only while they work.

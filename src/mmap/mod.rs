@@ -487,11 +487,20 @@ impl MappedFile {
     }
 
     /// Asks for one huge page for the chunk at `offset`, of which the file has `len` bytes, if the
-    /// file lies in memory: a hint. Holes may become allocated, and no byte changes.
-    pub fn take_huge_page(&self, offset: u64, len: u64) {
+    /// file lies in memory: a hint. Holes may become allocated, and no byte changes. Returns `true`
+    /// if the chunk is one page of the processor.
+    pub fn take_huge_page(&self, offset: u64, len: u64) -> bool {
         let is_whole = len >= CHUNK as u64 && offset + len <= self.len.load(Ordering::Acquire);
-        if is_whole && !self.is_private {
-            self.platform.take_huge_page(&self.file, &self.mapping, offset);
+        is_whole
+            && !self.is_private
+            && self.platform.take_huge_page(&self.file, &self.mapping, offset)
+    }
+
+    /// Brings the pages of the range into the mapping, as a store to each would: a hint. The range
+    /// is allocated.
+    pub fn bring_in(&self, offset: u64, len: u64) {
+        if !self.is_private {
+            self.platform.bring_in(&self.file, &self.mapping, offset, len);
         }
     }
 

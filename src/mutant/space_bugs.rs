@@ -7,6 +7,18 @@ macro_rules! with_those_of_space {
     ($list:ident; $($others:tt)*) => {
         $crate::mutant::stage_bugs::with_those_of_stages! { $list;
             $($others)*
+            "pair/populate.rs" {
+                PopulatedWithoutWords "populated-without-words": "an open that allocates the whole file leaves out the words",
+            }
+            "pair/allocated.rs" {
+                PunchedStaysAhead "punched-stays-ahead": "a chunk that was allocated ahead counts as whole although pages of it were punched",
+            }
+            "pair/space.rs" {
+                AheadOutlivesGrowth "ahead-outlives-growth": "a chunk that was allocated ahead counts as whole after a growth",
+            }
+            "engine/resize/mod.rs" {
+                GrowthNotPopulated "growth-not-populated": "a growth is not allocated although the whole file should be",
+            }
             "pair/budget.rs" {
                 BudgetNotHeeded "budget-not-heeded": "an operation does not wait for room in the budget",
                 AheadOfBudget "ahead-of-budget": "space is allocated ahead of need although the budget is tight",

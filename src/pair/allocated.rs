@@ -26,6 +26,15 @@ pub(super) fn flag_of(side: Side) -> u8 {
     }
 }
 
+/// Returns the flag that says that all slots of a chunk on `side` were allocated ahead.
+#[inline(always)]
+pub(super) fn ahead_flag_of(side: Side) -> u8 {
+    match side {
+        Side::Home => known::HOME_AHEAD,
+        Side::Reflection => known::REFLECTION_AHEAD,
+    }
+}
+
 /// Returns the pages of the chunk that contain bytes of `range`.
 #[inline]
 pub(super) fn pages_in(chunk: ChunkIndex, range: &Range<u64>) -> Range<usize> {
@@ -85,7 +94,7 @@ impl Pair {
         let state = self.chunk_state(chunk).load(Ordering::Relaxed);
         let pieces = self.pieces_of(chunk);
         let slots = |side| match pieces {
-            _ if state & flag_of(side) != 0 => PAGES_PER_CHUNK as u64,
+            _ if state & (flag_of(side) | ahead_flag_of(side)) != 0 => PAGES_PER_CHUNK as u64,
             Some(pieces) => pieces.count(side, 0..PAGES_PER_CHUNK) as u64,
             None => 0,
         };
@@ -164,7 +173,7 @@ impl Pair {
     /// That of a look for data, where nothing is known, as after an opening.
     pub(crate) fn has_storage(&self, chunk: ChunkIndex, pages: &Range<usize>) -> Result<bool> {
         let state = self.chunk_state(chunk).load(Ordering::Acquire);
-        if state & known::REFLECTION != 0 {
+        if state & (known::REFLECTION | known::REFLECTION_AHEAD) != 0 {
             return Ok(true);
         }
         match self.pieces_of(chunk) {
@@ -191,12 +200,14 @@ impl Pair {
             let state = self.chunk_state(chunk);
             let superchunk = self.state.superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
             let pieces = superchunk.load_pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK);
-            if state.load(Ordering::Acquire) & known::REFLECTION != 0 {
+            let whole = known::REFLECTION | known::REFLECTION_AHEAD;
+            if state.load(Ordering::Acquire) & whole != 0 {
                 // The other pages are known one by one from here on.
                 pieces.note(Side::Reflection, 0..all);
             }
             pieces.forget(Side::Reflection, pages);
-            state.fetch_and(!known::REFLECTION, Ordering::Release);
+            let gone = if planted!(PunchedStaysAhead) { known::REFLECTION } else { whole };
+            state.fetch_and(!gone, Ordering::Release);
         });
     }
 

@@ -9,6 +9,8 @@
 //! | `load` | how that state is loaded from the files |
 //! | `stamps` | the stamps of deployed pages, by which a read loads one word |
 //! | `allocated`, `pieces` | what is known to be allocated |
+//! | `ahead` | which chunks sequential writers will come to |
+//! | `populate` | allocation before need |
 //! | `budget` | how much storage the companions may take |
 //! | `space` | the allocation of slots, words and log records |
 //! | `log` | the lanes, their log records, and the log area |
@@ -26,6 +28,7 @@
 //!
 //! May import what lies below the engine: `lock`, `mmap`, `format`, `bitmap`, `platform`, `units`.
 
+pub mod ahead;
 pub mod allocated;
 pub mod budget;
 pub mod claims;
@@ -40,6 +43,7 @@ pub mod page_table;
 #[cfg(all(test, not(loom), not(shuttle)))]
 pub mod pause;
 pub mod pieces;
+pub mod populate;
 pub mod read_set;
 pub mod readiness;
 pub mod region;
@@ -60,6 +64,7 @@ use crate::format::layout::{self, LANE_COUNT};
 use crate::lock::fence_own_writes;
 use crate::mmap::{MappedFile, Sides};
 use crate::mutant::{planted, unless};
+use crate::pair::ahead::Ahead;
 use crate::pair::allocated::Allocated;
 use crate::pair::budget::Budget;
 use crate::pair::dirty::{Consumer, DirtySet, Pages};
@@ -101,6 +106,8 @@ pub(crate) struct Opened {
     pub damage_reporter: DamageReporter,
     /// The budget of the companions' storage, if there is one.
     pub budget: Option<Budget>,
+    /// The chunks to allocate ahead, if any are.
+    pub ahead: Option<Ahead>,
 }
 
 /// The state of one open pair, shared by all threads.
@@ -144,6 +151,8 @@ pub(crate) struct Pair {
     pub allocated: Allocated,
     /// The budget of the companions' storage, if there is one.
     pub budget: Option<Budget>,
+    /// The chunks to allocate ahead, if any are.
+    pub ahead: Option<Ahead>,
     /// The store of snapshots, from the first snapshot on.
     pub snapshots: OnceLock<Store>,
     pub poisoned: OnceLock<String>,
@@ -193,6 +202,7 @@ impl Pair {
             allocating: Mutex::new(()),
             allocated: Allocated::new(),
             budget: opened.budget,
+            ahead: opened.ahead,
             snapshots: OnceLock::new(),
             poisoned: OnceLock::new(),
             fork_generation: fork::generation(),

@@ -23,6 +23,10 @@ pub mod known {
     pub const SLICE_WORDS: u8 = 4;
     /// The home file's chunk has holes: read it through the file until it is allocated.
     pub const HOME_HAS_HOLES: u8 = 8;
+    /// The home file's chunk is allocated, and no writer has come to it yet (`pair::ahead`).
+    pub const HOME_AHEAD: u8 = 16;
+    /// The chunk's reflection pages are allocated, and no writer has come to them yet.
+    pub const REFLECTION_AHEAD: u8 = 32;
 }
 
 /// The allocation state of one superchunk, which is 1 GiB of home file.

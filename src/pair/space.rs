@@ -20,7 +20,7 @@ use crate::format::layout;
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::Pair;
-use crate::pair::allocated::{flag_of, pages_in};
+use crate::pair::allocated::{ahead_flag_of, flag_of, pages_in};
 use crate::pair::log::lane::Lane;
 use crate::pair::page_table::known;
 use crate::pair::pieces::Pieces;
@@ -147,6 +147,11 @@ impl Pair {
         let superchunk = self.state.superchunk(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
         let pieces = superchunk.load_pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK);
         let needed = pages_in(chunk, &needed);
+        self.want_ahead(side, chunk, &needed);
+        if self.chunk_state(chunk).load(Ordering::Acquire) & ahead_flag_of(side) != 0 {
+            self.note_whole(lane, side, chunk);
+            return Ok(());
+        }
         if pieces.has(side, needed.clone()) {
             // Another thread was faster.
             return Ok(());
@@ -157,9 +162,8 @@ impl Pair {
         }
         let all = pages_in(chunk, &(chunk.start()..end)).end;
         let block = self.worthwhile(side, chunk, pieces, needed.clone(), all);
-        if block == (0..all) && self.medium != Medium::PageCache {
-            let (file, at) = self.slot(side, chunk.start());
-            file.take_huge_page(at, end - chunk.start());
+        if block == (0..all) {
+            self.take_huge_page(lane, side, chunk, end);
         }
         // Ahead of need, if there is space.
         match self.allocate_missing(side, chunk, pieces, block.clone()) {
@@ -184,21 +188,25 @@ impl Pair {
         needed: Range<usize>,
         all: usize,
     ) -> Range<usize> {
-        // Sequential writes continue in the next chunk.
-        let goes_on = needed.start == 0
-            && chunk.0 > 0
-            && self.chunk_state(ChunkIndex(chunk.0 - 1)).load(Ordering::Acquire) & flag_of(side)
-                != 0;
         // A whole chunk is one page of the processor.
         let fills = self.medium != Medium::PageCache
             && (pieces.count(side, 0..all) + needed.len()) * FILLS > all;
-        let block = if goes_on || fills || planted!(ChunkForEachTouch) {
+        let block = if self.goes_on(side, chunk, &needed) || fills || planted!(ChunkForEachTouch) {
             0..all
         } else {
             pieces.block(side, needed.clone(), all)
         };
         let may = side == Side::Home || self.may_allocate_ahead((block.len() * PAGE) as u64);
         if may { block } else { needed }
+    }
+
+    /// Makes the chunk, which ends at `end`, one page of the processor where its side lies in RAM
+    /// and the system has one. Holes may become allocated, and no byte changes.
+    pub(super) fn take_huge_page(&self, lane: &Lane, side: Side, chunk: ChunkIndex, end: u64) {
+        let (file, at) = self.slot(side, chunk.start());
+        if self.medium != Medium::PageCache && file.take_huge_page(at, end - chunk.start()) {
+            lane.stats.bump(Counter::HugePages, 1);
+        }
     }
 
     /// Allocates those of `pages` that are missing, and never one that is allocated already. Where
@@ -222,7 +230,10 @@ impl Pair {
     /// Notes that the chunk is allocated as a whole.
     fn note_whole(&self, lane: &Lane, side: Side, chunk: ChunkIndex) {
         let state = self.chunk_state(chunk);
-        self.recount(chunk, || state.fetch_or(flag_of(side), Ordering::Release));
+        self.recount(chunk, || {
+            state.fetch_or(flag_of(side), Ordering::Release);
+            state.fetch_and(!ahead_flag_of(side), Ordering::Release);
+        });
         if side == Side::Home {
             state.fetch_and(!known::HOME_HAS_HOLES, Ordering::Release);
         }
@@ -439,6 +450,12 @@ impl Pair {
         let state = self.chunk_state(chunk).load(Ordering::Acquire);
         let page = PageIndex::of(old);
         let cut = page.start()..page.start() + PAGE as u64;
+        // A chunk that is ahead is allocated up to the old end.
+        let ahead = known::HOME_AHEAD | known::REFLECTION_AHEAD;
+        unless!(
+            AheadOutlivesGrowth,
+            self.recount(chunk, || self.chunk_state(chunk).fetch_and(!ahead, Ordering::Release))
+        );
         for side in [Side::Home, Side::Reflection] {
             // The range begins in the page that the old end cuts in two. Where blocks are smaller
             // than a page, its blocks past the old end are missing.

@@ -146,8 +146,13 @@ counters! {
     failed_snapshots = FailedSnapshots,
     /// Slices of 64 bytes that were kept for snapshots.
     kept_slices = KeptSlices,
-    /// Chunks that were allocated before they were first used.
+    /// Chunks of 2 MiB that were allocated as a whole.
     allocations = Allocations,
+    /// Chunks that the background thread has allocated before a writer came to them.
+    allocations_ahead = AllocationsAhead,
+    /// Chunks in RAM that became one page of the processor. On persistent memory the kernel maps
+    /// such pages by itself, and nothing is counted.
+    huge_pages = HugePages,
     /// Chunks of the reflection file that were given back to the file system.
     punches = Punches,
 }

@@ -142,6 +142,7 @@ impl Mapped<'_> {
                 integrity: self.integrity,
                 damage_reporter: options.damage_reporter.clone(),
                 budget: budget.map(|bytes| Budget::new(bytes, journal_len)),
+                ahead: None,
             },
             policy: options.deploy,
             superblock,
@@ -162,10 +163,14 @@ impl Mapped<'_> {
             auto_snapshots: options.auto_snapshots,
             scrub: options.scrub,
             deploy_idle: options.deploy_idle.filter(|_| !options.read_only),
+            allocation: options.allocation,
             reporter: options.reporter.clone(),
         });
         engine.begin_snapshots(options.read_only)?;
         engine.begin_budget();
+        if !options.read_only {
+            engine.populate_if_chosen()?;
+        }
         engine.begin_interval()?;
         let of_home = &mut located.home.if_it_fails;
         let steps = [of_home, &mut undo.made, &mut undo.marked, &mut undo.made_journal];

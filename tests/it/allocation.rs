@@ -3,12 +3,14 @@
 //! The recording platform notes every allocation, hole and store. A store to an unallocated page
 //! would be a SIGBUS on a full file system. Here it is a failure on any file system.
 
-use crate::common::{self, Ground, Rng, crash, role, run_child};
+use crate::common::{
+    self, Ground, Rng, crash, media, media_in_memory, role, run_child, wait_until,
+};
 use atomic_mmap::testing::entry::{OldBits, Seed, Sequence, Undo, UndoBody, WordId};
-use atomic_mmap::testing::recorder::{Recorder, What};
+use atomic_mmap::testing::recorder::{Event, Recorder, What};
 use atomic_mmap::testing::superblock::{Judged, SUPERBLOCK_LEN, Superblock, judge};
 use atomic_mmap::testing::{FileId, LaneIndex, PageIndex, call, layout};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Error};
+use atomic_mmap::{Allocation, AtomicMappedFile, CloseMode, Error};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -191,6 +193,11 @@ fn nothing_is_stored_to_a_hole() {
             let mut allocated = Allocated::default();
             for session in 0..3 {
                 let options = ground.options().create(true).len(LEN).max_len(2 * LEN);
+                let options = options.allocation(match (seed + session) % 3 {
+                    0 => Allocation::OnDemand,
+                    1 => Allocation::Ahead,
+                    _ => Allocation::Full,
+                });
                 let file = options.open_recorded(&recorder, &path).expect("open");
                 if session == 0 && seed % 2 == 0 {
                     write_many_words(&file);
@@ -212,6 +219,109 @@ fn nothing_is_stored_to_a_hole() {
                 file.close(CloseMode::Fast).expect("close");
             }
         }
+    }
+}
+
+/// Returns how many allocations of slots and words were made since the trace was taken last.
+fn allocations(recorder: &Recorder) -> usize {
+    let is_one = |event: &Event| match event.what {
+        What::Allocate { file: FileId::Home, .. } => true,
+        What::Allocate { file: FileId::Reflection, offset, .. } => offset >= layout::superchunk(0),
+        _ => false,
+    };
+    recorder.take().iter().filter(|event| is_one(event)).count()
+}
+
+/// A service that must not fail on a full disk asks for all storage at once.
+#[test]
+fn a_file_that_is_allocated_in_full_needs_nothing_later() {
+    for ground in media() {
+        let scratch = ground.scratch();
+        let recorder = Recorder::new();
+        let options = ground.options().create(true).len(LEN).max_len(3 * LEN);
+        let options = options.allocation(Allocation::Full);
+        let file = options.open_recorded(&recorder, scratch.file("state.dat")).expect("open");
+        assert!(allocations(&recorder) > 0);
+        let mut rng = Rng(5);
+        for round in 0..2 {
+            let len = file.len();
+            for n in 0..200 {
+                let size = [8, 64, 1000, PAGE, 3 * PAGE + 5][rng.below(5) as usize];
+                let data = rng.bytes(size as usize);
+                file.write_at(&data, rng.below(len - size)).expect("write");
+                // Free slots of a page may belong to the last durable point.
+                if n % 50 == 0 {
+                    file.sync().expect("sync");
+                }
+            }
+            assert_eq!(allocations(&recorder), 0, "{}, round {round}", ground.medium);
+            file.set_len(2 * LEN).expect("longer");
+            assert!(round > 0 || allocations(&recorder) > 0);
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_fails_the_open_that_allocates_in_full_and_leaves_nothing() {
+    for ground in media() {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let recorder = Recorder::new();
+        let options = ground.options().create(true).len(LEN).max_len(3 * LEN);
+        let options = options.allocation(Allocation::Full);
+        let all = {
+            let file = options.clone().open_recorded(&recorder, &path).expect("open");
+            drop(file);
+            fs::remove_file(&path).expect("removed");
+            let of_slots = |event: &Event| matches!(event.what, What::Allocate { .. });
+            recorder.take().iter().filter(|event| of_slots(event)).count()
+        };
+        recorder.fail_from(call::ALLOCATE, all, libc::ENOSPC);
+        match options.clone().open_recorded(&recorder, &path) {
+            Err(Error::NoSpace { .. }) => {}
+            other => panic!("{}: {other:?}", ground.medium),
+        }
+        recorder.heal();
+        assert_eq!(fs::read_dir(scratch.path()).expect("a folder").count(), 0, "{}", ground.medium);
+        let file = options.open_recorded(&recorder, &path).expect("open");
+        file.write_at(b"before", 0).expect("write");
+        recorder.fail_from(call::ALLOCATE, 4, libc::ENOSPC);
+        let grown = file.set_len(2 * LEN);
+        assert!(matches!(grown, Err(Error::NoSpace { .. })), "{}: {grown:?}", ground.medium);
+        recorder.heal();
+        assert_eq!(file.len(), LEN);
+        file.set_len(2 * LEN).expect("longer");
+        assert_eq!(file.load::<[u8; 6]>(0).expect("read"), *b"before");
+    }
+}
+
+/// The background thread allocates the chunks to come, and writers find them.
+#[test]
+fn chunks_are_allocated_before_a_sequential_writer_comes_to_them() {
+    for ground in media_in_memory() {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let options = ground.options().create(true).len(8 * CHUNK);
+        let file = options.allocation(Allocation::Ahead).open(&path).expect("open");
+        let write = |chunk: u64| {
+            for at in (chunk * CHUNK..(chunk + 1) * CHUNK).step_by(1 << 16) {
+                file.write_at(&[chunk as u8 + 1; 1 << 16], at).expect("write");
+            }
+        };
+        write(0);
+        assert_eq!(file.stats().allocations_ahead, 0, "no writer goes on");
+        for chunk in 1..5 {
+            write(chunk);
+            // Each chunk asks for the second one behind it.
+            wait_until("the next chunks are there", || file.stats().allocations_ahead > chunk);
+        }
+        let storage = fs::metadata(file.reflection_path()).expect("a file").blocks() * 512;
+        assert!(storage >= 7 * CHUNK, "{}: {storage}", ground.medium);
+        (5..8).for_each(write);
+        let mut found = vec![0; 8 << 21];
+        file.read_at(&mut found, 0).expect("read");
+        assert!(found.chunks(1 << 21).zip(1..).all(|(chunk, n)| chunk.iter().all(|b| *b == n)));
+        file.close(CloseMode::Unsynced).expect("close");
     }
 }
 

@@ -1,13 +1,13 @@
 //! Tests of background deployment and of the budget of the companions.
 
-use crate::common::{Ground, Rng, Scratch, media, role, run_child};
+use crate::common::{Ground, Rng, Scratch, media, role, run_child, wait_until};
 use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::{FileId, PageIndex, RegionIndex, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Medium, Options};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const CHILD: &str = concat!(module_path!(), "::a_killed_process_with_a_worker_leaves_whole_writes");
 const PAGE: usize = 4096;
@@ -25,16 +25,6 @@ fn taken(scratch: &Scratch) -> u64 {
     let entries = fs::read_dir(scratch.path()).expect("a folder").filter_map(Result::ok);
     let ours = entries.filter(|one| one.file_name().to_string_lossy().starts_with(".atomic-mmap."));
     ours.filter_map(|one| one.metadata().ok()).map(|told| told.blocks() * 512).sum()
-}
-
-/// Waits until `is_so`. The worker is slow on a loaded machine, but it comes.
-#[track_caller]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(100), "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// Writes at random places, and keeps a copy.

@@ -123,6 +123,7 @@ pub fn shown(options: Options) -> Options {
     let line = Mutex::new(Line::new());
     options.on_progress(move |Progress { work, done, total, .. }| {
         let what = match work {
+            Work::Allocate => "allocating storage",
             Work::Replay => "going back to the last durable point",
             _ => "bringing bytes home",
         };

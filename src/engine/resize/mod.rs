@@ -15,7 +15,7 @@
 pub mod truncate;
 
 use crate::bitmap::Validity;
-use crate::config::Medium;
+use crate::config::{Allocation, Medium};
 use crate::engine::plan::Changes;
 use crate::engine::superblock::store_length;
 use crate::engine::{Engine, plan};
@@ -101,6 +101,9 @@ impl Engine {
             unless!(GrowthReservesLater, self.reserve_rest_of_page(old, new)?);
             self.set_file_lengths(new)?;
             unless!(GrowChunkNotExtended, self.extend_chunk(old, new)?);
+        }
+        if self.allocation == Allocation::Full {
+            unless!(GrowthNotPopulated, self.populate(lane, old..new, |_| ())?);
         }
         // Files first: if the length were durable before the files have it, the file would look
         // truncated.

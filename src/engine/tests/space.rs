@@ -1,8 +1,70 @@
-//! Tests of `pair::space`: the counts of allocated pages.
+//! Tests of `pair::space` and `pair::ahead`: the counts of allocated pages, and what is known of
+//! chunks that were allocated ahead.
 
+use super::fixture::{new_file, open, options};
 use crate::bitmap::Side;
-use crate::units::PAGE;
+use crate::engine::Engine;
+use crate::units::{CHUNK, ChunkIndex, PAGE};
 use crate::{AtomicMappedFile, Medium};
+
+/// Allocates a chunk as the worker does.
+fn allocate_ahead(engine: &Engine, side: Side, chunk: ChunkIndex) -> bool {
+    let _no_change = engine.resizing.read();
+    engine.allocate_chunk_ahead(&engine.lane(), side, chunk).expect("storage")
+}
+
+/// Fails if more pages count as allocated than have storage. A store to one of those would be a
+/// fault on a full disk.
+#[track_caller]
+fn assert_storage(engine: &Engine, what: &str) {
+    for (file, side) in [(&engine.home, Side::Home), (&engine.reflection, Side::Reflection)] {
+        let Some(storage) = file.storage() else { return };
+        let known = engine.allocated.bytes(side);
+        assert!(known <= storage, "{what}: {known} bytes of {side:?} are known, {storage} exist");
+    }
+}
+
+/// A chunk at the end of the file is allocated up to the end. After a growth it is longer.
+#[test]
+fn a_chunk_that_was_allocated_ahead_is_not_whole_after_a_growth() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let len = (CHUNK + CHUNK / 4) as u64;
+    let file = open(folder.path(), options(len).max_len(4 * CHUNK as u64));
+    let engine = file.engine();
+    let last = ChunkIndex(1);
+    for side in [Side::Home, Side::Reflection] {
+        assert!(allocate_ahead(engine, side, last));
+        assert!(!allocate_ahead(engine, side, last), "it is allocated");
+    }
+    file.set_len(3 * CHUNK as u64).expect("longer");
+    for n in 1..3 {
+        file.write_at(&[n; PAGE], last.start()).expect("a write to either side");
+        assert_storage(engine, "after a growth");
+    }
+    // A chunk past the end is not allocated.
+    assert!(!allocate_ahead(engine, Side::Home, ChunkIndex(3)));
+}
+
+/// Some pages of the chunk were in use before the rest was allocated ahead.
+#[test]
+fn a_chunk_that_was_allocated_ahead_is_not_whole_after_a_punch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = new_file(folder.path(), 2 * CHUNK as u64);
+    let engine = file.engine();
+    let chunk = ChunkIndex(1);
+    for n in 1..3 {
+        file.write_at(&[n; 8 * PAGE], chunk.start()).expect("a write to either side");
+    }
+    assert!(allocate_ahead(engine, Side::Reflection, chunk));
+    assert_eq!(engine.allocated.bytes(Side::Reflection), CHUNK as u64);
+    assert_storage(engine, "ahead");
+    engine.punch_chunk(chunk, |_| !0).expect("no error");
+    assert_storage(engine, "after a punch");
+    file.write_at(&[3; PAGE], chunk.start()).expect("a write");
+    assert_storage(engine, "after a write");
+    let found: [u8; 2 * PAGE] = file.load(chunk.start()).expect("a read");
+    assert_eq!([found[0], found[PAGE]], [3, 2]);
+}
 
 /// The counts are read without a walk. They equal the sums that a walk through all chunks finds.
 #[test]

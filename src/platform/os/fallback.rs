@@ -98,7 +98,12 @@ pub fn has_addresses(_: usize) -> bool {
 pub fn will_need(_: &File, _: &Mapping, _: u64, _: u64) {}
 
 /// Does nothing: no huge pages here.
-pub fn take_huge_page(_: &File, _: &Mapping, _: u64) {}
+pub fn take_huge_page(_: &File, _: &Mapping, _: u64) -> bool {
+    false
+}
+
+/// Does nothing: each page comes in with its first store.
+pub fn bring_in(_: &Mapping, _: u64, _: u64) {}
 
 /// Advises random access where memmap2 supports that.
 pub fn expect_random(_: &File, mapping: &Mapping) -> io::Result<()> {

@@ -21,10 +21,12 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
+mod huge_pages;
 mod private;
 
+pub use huge_pages::{bring_in, take_huge_page};
 pub use private::map_private;
 
 const HUGE_PAGE: usize = 2 << 20;
@@ -187,40 +189,6 @@ pub fn forget_cached(file: &File, mapping: &Mapping, offset: u64, len: u64) {
     // SAFETY: the descriptor is open; the call takes nothing else of ours.
     let _a_hint =
         unsafe { libc::posix_fadvise(file.as_raw_fd(), start, count, libc::POSIX_FADV_DONTNEED) };
-}
-
-/// Makes the 2 MiB of the file at `offset`, a multiple of 2 MiB, one huge page, where the file lies
-/// on tmpfs. This requests the page explicitly, so it works even where the mount and the system
-/// give huge pages only on request, or never by themselves. Holes in the range become allocated.
-/// Only a hint: nothing depends on its result.
-pub fn take_huge_page(file: &File, mapping: &Mapping, offset: u64) {
-    /// From linux/mman.h, since 6.1. Only some C libraries' libc bindings have it.
-    const MADV_COLLAPSE: libc::c_int = 25;
-    let ends_at = offset.checked_add(HUGE_PAGE as u64);
-    let is_mapped = ends_at.is_some_and(|end| end <= mapping.len() as u64);
-    if !is_mapped || mapping.only_small_pages.load(Ordering::Relaxed) || !has_ram_for(file) {
-        return;
-    }
-    // The kernel makes no huge page of nothing: one small page has to exist.
-    let is_taken = fallocate(file, 0, offset, 1).is_ok() && {
-        let at = mapping.base().wrapping_add(offset as usize);
-        // SAFETY: the range is within the mapping (just compared), and its contents stay as they
-        // are.
-        unsafe { libc::madvise(at.cast(), HUGE_PAGE, MADV_COLLAPSE) == 0 }
-    };
-    // An older kernel, or fragmented memory, where each search for a huge page takes long.
-    mapping.only_small_pages.store(!is_taken, Ordering::Relaxed);
-}
-
-/// Returns `true` if the file lies on tmpfs and a huge page fits there. Where the last small pages
-/// are in use, a huge page must not be taken in vain.
-#[allow(clippy::unnecessary_cast, reason = "the fields' types differ between architectures")]
-fn has_ram_for(file: &File) -> bool {
-    let Ok(told) = stat_file_system(file) else { return false };
-    let is_unlimited = told.f_blocks == 0;
-    let free = (told.f_bavail as u64).saturating_mul(told.f_bsize as u64);
-    let is_tmpfs = FileSystem::from_magic(told.f_type as u32) == FileSystem::Ram("tmpfs");
-    is_tmpfs && (is_unlimited || free >= HUGE_PAGE as u64)
 }
 
 /// Returns an aligned range of addresses that was free a moment ago.

@@ -14,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Environment variable that chooses the folder on a disk. Default: the system's temporary folder.
 const FOLDER_VARIABLE: &str = "ATOMIC_MMAP_TEST_DIR";
@@ -171,6 +172,16 @@ fn is_served(ground: &Ground) -> bool {
         Ok(_) => true,
         Err(Error::UnsupportedMedium { .. } | Error::UnsupportedFileSystem { .. }) => false,
         Err(e) => panic!("{e}"),
+    }
+}
+
+/// Waits until `is_so`. The worker is slow on a loaded machine, but it comes.
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(100), "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -15,6 +15,11 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         }
         SweepMakesPoint => test("background", "with_atomic_sync_the_worker"),
         PunchWordsInUse => test("atomic_mmap", "words_in_use_are_not_given_back"),
+        AheadOutlivesGrowth => test("atomic_mmap", "is_not_whole_after_a_growth"),
+        PunchedStaysAhead => test("atomic_mmap", "is_not_whole_after_a_punch"),
+        PopulatedWithoutWords | GrowthNotPopulated => {
+            test("allocation", "a_file_that_is_allocated_in_full")
+        }
         PunchNotValidated => test("atomic_mmap", "a_page_that_is_written_while_a_punch_waits"),
         PunchWordsNoWait => test("atomic_mmap", "words_are_given_back_after_all_threads"),
         NamedWordsPunched => test("allocation", "nothing_is_stored_to_a_hole"),

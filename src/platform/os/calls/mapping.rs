@@ -88,10 +88,21 @@ impl Platform {
     }
 
     /// Requests one huge page for the aligned 2 MiB of the file at `offset`. The mapping is the
-    /// file's. A hint that passes no gate. Holes may become allocated, and no byte changes.
-    pub fn take_huge_page(&self, file: &File, mapping: &Mapping, offset: u64) {
+    /// file's. A hint that passes no gate. Holes may become allocated, and no byte changes. Returns
+    /// `true` if there is such a page.
+    pub fn take_huge_page(&self, file: &File, mapping: &Mapping, offset: u64) -> bool {
         match file {
             File::System(file) => sys::take_huge_page(file, mapping, offset),
+            #[cfg(feature = "recorder")]
+            File::Simulated(_) => false,
+        }
+    }
+
+    /// Brings the pages of the range, which is allocated, into the mapping, ready for stores. A
+    /// hint that passes no gate. No byte changes.
+    pub fn bring_in(&self, file: &File, mapping: &Mapping, offset: u64, len: u64) {
+        match file {
+            File::System(_) => sys::bring_in(mapping, offset, len),
             #[cfg(feature = "recorder")]
             File::Simulated(_) => {}
         }

@@ -60,7 +60,7 @@ impl Platform {
             call::ALLOCATE,
             |_| {
                 if let Some(mapping) = mapping {
-                    sys::take_huge_page(file.system(), mapping, offset);
+                    let _a_hint = sys::take_huge_page(file.system(), mapping, offset);
                 }
                 allow_len(file.system(), offset.saturating_add(len))?;
                 sys::allocate(file.system(), offset, len)
