@@ -3,7 +3,8 @@
  * Calls return 0, or a negative number: a negative errno where one fits, else one of the numbers
  * ATO_E... below. ato_last_error() says in words what failed, where, and what the caller can do.
  *
- * Threads: any number of threads may use a file at once, and one at a time a transaction.
+ * Threads: any number of threads may use a file at once, and one at a time a transaction or a
+ * stage.
  * Fork: a child cannot use the handles and mappings of its parent (ATO_EFORKED). It opens the file
  * anew, after the parent has closed it. A child that only calls exec or _exit is fine.
  * Signals: no call is safe in a signal handler.
@@ -102,6 +103,10 @@
 // Deploys for `ato_deploy` and a spatial close only.
 #define ATO_DEPLOY_MANUAL 2
 
+// As lazily, and right after a write if the page was read often since the write before. Decided
+// for each page.
+#define ATO_DEPLOY_ADAPTIVE 3
+
 // Leaves a plain file without companions. A file with snapshots keeps its companions.
 #define ATO_CLOSE_SPATIAL 0
 
@@ -135,6 +140,13 @@
 
 // An open file. Made by `ato_open` or `ato_mmap`. Any number of threads may use it at once.
 typedef struct ato_file ato_file;
+
+// A range of a file that is filled first, and becomes the file's by `ato_commit_stages` or
+// `ato_tx_commit_with`. Made by `ato_stage_begin`, and freed by `ato_stage_drop`.
+//
+// Any thread may use it, one at a time. A call fails with `-EBUSY` while another thread is in a
+// call on it, and with `-EINVAL` after its commit.
+typedef struct ato_stage ato_stage;
 
 // An open transaction. One thread at a time may use it.
 typedef struct ato_tx ato_tx;
@@ -188,6 +200,12 @@ typedef struct ato_options {
     ato_on_damage on_damage;
     // First argument of `on_damage`. It stays valid until the file is closed.
     void *on_damage_user;
+    // Time without a write after which pages are deployed in the background, and their space is
+    // given back, in milliseconds: it takes one to two times as long. 0 is never.
+    uint64_t deploy_idle_ms;
+    // Storage that the companions may take, in bytes: at least 4 MiB, and twice the journal's
+    // length more. Writes wait for space, and never fail for it. 0 is no limit.
+    uint64_t reflection_budget;
 } ato_options;
 
 // A part of a write: so many bytes, and their offset in the file.
@@ -301,6 +319,11 @@ typedef struct ato_stats {
     uint64_t damaged_pages;
     // Passes of the scrub over the whole file that were finished.
     uint64_t scrub_passes;
+    // Pages among `deployments` that were cold, and were deployed in the background:
+    // `deploy_idle_ms` and `reflection_budget`.
+    uint64_t cold_deployments;
+    // Times that an operation waited for room in `reflection_budget`.
+    uint64_t budget_waits;
 } ato_stats;
 
 #ifdef __cplusplus
@@ -330,8 +353,8 @@ int ato_open(const char *path, const struct ato_options *options, struct ato_fil
 // Closes a file in one of the ways `ATO_CLOSE_`... . The handle is invalid afterwards, also after
 // an error. Does nothing with NULL.
 //
-// Exception: `-EBUSY` while a transaction is open, or if a mapping owns the handle, and `-EINVAL`
-// for an unknown way to close. The handle then stays open.
+// Exception: `-EBUSY` while a transaction is open, a stage is not dropped, or a mapping owns the
+// handle, and `-EINVAL` for an unknown way to close. The handle then stays open.
 //
 // Requires:
 // `file` is NULL, or an open handle. No other thread uses it during or after the call.
@@ -353,6 +376,16 @@ int ato_read(const struct ato_file *file, uint64_t offset, void *buffer, size_t 
 // Requires:
 // `file` is an open handle. `buffer` names `len` bytes that do not change during the call.
 int ato_write(const struct ato_file *file, uint64_t offset, const void *buffer, size_t len);
+
+// Writes bytes as `ato_write` does, and copies their pages to the home file at once, whatever the
+// policy of deployment. So the next reads of these pages find their bytes in one piece.
+//
+// On page cache, and with `ATO_DURABLE_ATOMIC_SYNC`, the bytes stay where they are until the next
+// durable point. A copy that fails does not fail the write.
+//
+// Requires:
+// `file` is an open handle. `buffer` names `len` bytes that do not change during the call.
+int ato_write_eager(const struct ato_file *file, uint64_t offset, const void *buffer, size_t len);
 
 // Writes several parts in one operation: all or none of them. Later parts count where parts
 // overlap.
@@ -397,7 +430,8 @@ int ato_wait_durable(const struct ato_file *file, uint64_t number);
 
 // Changes the length. New bytes are zero.
 //
-// Returns `-EFBIG` above the longest length that the file was opened for.
+// Returns `-EFBIG` above the longest length that the file was opened for, and `-EBUSY` if it would
+// cut off what a stage has lent.
 //
 // Requires:
 // `file` is an open handle.
@@ -415,6 +449,21 @@ int ato_len(const struct ato_file *file, uint64_t *len);
 // Requires:
 // `file` is an open handle. `pages` is NULL, or names memory for a number.
 int ato_deploy(const struct ato_file *file, uint64_t offset, uint64_t len, uint64_t *pages);
+
+// Stores the policy by which pages are deployed, `ATO_DEPLOY_`... .
+//
+// Requires:
+// `file` is an open handle. `policy` names memory for a number.
+int ato_deploy_policy(const struct ato_file *file, int *policy);
+
+// Changes the policy by which pages are deployed, `ATO_DEPLOY_`... . Calls of other threads that
+// run meanwhile may go by the old one. Nothing is stored: the next open begins with its options.
+//
+// Returns `-EINVAL` for an unknown policy.
+//
+// Requires:
+// `file` is an open handle.
+int ato_set_deploy_policy(const struct ato_file *file, int policy);
 
 // Copies one state of the file to another path, as a plain file. Writers go on meanwhile.
 //
@@ -479,8 +528,8 @@ void *ato_mmap(const char *path, size_t len, int flags, struct ato_file **file);
 // an error. See `ato_last_error`.
 //
 // To a mapping: all of them arrive or none, whatever crashes. From a mapping: no write is seen in
-// part. The two ranges may overlap. With `ATO_EAGER` in `flags` the bytes are deployed at once.
-// They are written if the call succeeds, deployed or not.
+// part. The two ranges may overlap. With `ATO_EAGER` in `flags` the bytes are deployed at once, as
+// by `ato_write_eager`. They are written if the call succeeds, deployed or not.
 //
 // An error if neither address lies in a mapping: a plain `memcpy` does that.
 //
@@ -493,7 +542,8 @@ void *ato_memcpy(void *to, const void *from, size_t len, int flags);
 // that `ato_mmap` got, or 0: a mapping ends as a whole.
 //
 // The mapping has ended afterwards, also after an error. Exception: `-EBUSY` while a transaction
-// is open or another thread copies, and `-EINVAL`. The mapping then stays.
+// is open, a stage is not dropped, or another thread copies, and `-EINVAL`. The mapping then
+// stays.
 //
 // Requires:
 // No thread uses the handle of the mapping during or after the call.
@@ -565,6 +615,101 @@ int ato_snapshot_list(const struct ato_file *file,
                       size_t size,
                       size_t room,
                       size_t *count);
+
+// Begins a stage of a range, in bytes, and stores it. Allocates storage for all of it, so that no
+// fill lacks space. Changes no byte of the file: until the commit no reader sees what the stage
+// holds, and a crash forgets it.
+//
+// Use it for data that arrives piece by piece and counts as a whole. Other threads read and write
+// the range meanwhile, and stages may overlap. The last commit wins.
+//
+// Each stage is freed by `ato_stage_drop`, also after its commit. The file cannot be closed before
+// (`-EBUSY`). `ato_set_len` is `-EBUSY` if it would cut off what a stage has lent.
+//
+// Returns `-ERANGE` if the bytes do not all lie within the file, `-ENOSPC` if the disk is full.
+//
+// Requires:
+// `file` is an open handle. `stage` names memory for a pointer.
+int ato_stage_begin(const struct ato_file *file,
+                    uint64_t offset,
+                    uint64_t len,
+                    struct ato_stage **stage);
+
+// Fills bytes of a stage. `offset` counts from the beginning of the stage.
+//
+// Returns `-ERANGE` if they do not all lie within the stage. Nothing is filled then.
+//
+// Requires:
+// `stage` was not dropped. `buffer` names `len` bytes that do not change during the call.
+int ato_stage_write(struct ato_stage *stage, uint64_t offset, const void *buffer, size_t len);
+
+// Fills bytes of a stage with zeroes. `offset` counts from the beginning of the stage.
+//
+// Returns `-ERANGE` if they do not all lie within the stage. Nothing is filled then.
+//
+// Requires:
+// `stage` was not dropped.
+int ato_stage_zero(struct ato_stage *stage, uint64_t offset, uint64_t len);
+
+// Fills bytes of a stage from a descriptor, until all of them have arrived or the input ends.
+// `offset` counts from the beginning of the stage. The rest of the bytes is then not filled, even
+// if it was before.
+//
+// Stores the number of bytes that have arrived and are filled, also after an error. `received` may
+// be NULL. A signal does not end the call.
+//
+// Returns `-ERANGE` if the bytes do not all lie within the stage, and a negative `errno` if the
+// descriptor fails: `-EAGAIN` if it does not block and has no more bytes.
+//
+// Requires:
+// `stage` was not dropped. `fd` stays open during the call. `received` is NULL, or names memory
+// for a number.
+int ato_stage_fill_from(struct ato_stage *stage,
+                        uint64_t offset,
+                        uint64_t len,
+                        int fd,
+                        uint64_t *received);
+
+// Fills bytes of a stage as `ato_stage_fill_from` does, but by one `read`, and at most 64 KiB:
+// what there is. Stores the number of bytes that have arrived. 0 is the end of the input, or a
+// `len` of 0. `received` may be NULL.
+//
+// Returns also `-EINTR` after a signal.
+//
+// Requires:
+// `stage` was not dropped. `fd` stays open during the call. `received` is NULL, or names memory
+// for a number.
+int ato_stage_read_from(struct ato_stage *stage,
+                        uint64_t offset,
+                        uint64_t len,
+                        int fd,
+                        uint64_t *received);
+
+// Stores the number of bytes of a stage that its commit does not copy, if they are filled: they
+// lie in the file's own memory. 0 on page cache, and with `ATO_DURABLE_ATOMIC_SYNC`.
+//
+// Requires:
+// `stage` was not dropped. `bytes` names memory for a number.
+int ato_stage_lent(struct ato_stage *stage, uint64_t *bytes);
+
+// Makes the filled bytes of stages the file's, in one operation: all or none of them, whatever
+// crashes. Where stages overlap, the later one wins. Bytes that were not filled keep their value.
+//
+// If it succeeds, all that is left to do with the stages is `ato_stage_drop`. After an error the
+// file and the stages are as before, and another attempt may follow.
+//
+// Returns `-EINVAL` if a stage is NULL, is named twice, is committed already, or belongs to
+// another file, `-EBUSY` if another thread uses one, and the errors of `ato_write`.
+//
+// Requires:
+// `file` is an open handle. `stages` names `count` stages that were not dropped.
+int ato_commit_stages(const struct ato_file *file, struct ato_stage *const *stages, size_t count);
+
+// Frees a stage. What it holds is forgotten, unless it was committed. Does nothing with NULL.
+//
+// Requires:
+// `stage` is NULL, or a stage that no thread uses again.
+void ato_stage_drop(struct ato_stage *stage);
 
 // Stores the counts. `size` is `sizeof(ato_stats)`: a program of an earlier version gets the
 // counts that it knows. Counts that this version does not know become zero.
@@ -675,6 +820,18 @@ int ato_tx_len(struct ato_tx *tx, uint64_t *len);
 // Requires:
 // `tx` is NULL, or an open transaction that no thread uses again.
 int ato_tx_commit(struct ato_tx *tx);
+
+// Commits as `ato_tx_commit` does, and with it the filled bytes of stages, as `ato_commit_stages`
+// does: the writes of the transaction and all stages, or nothing. Where they overlap, the stages
+// win. The transaction has ended afterwards, also after an error.
+//
+// After an error the file and the stages are as before: begin another transaction after `-EAGAIN`,
+// and commit it with them.
+//
+// Requires:
+// `tx` is NULL, or an open transaction that no thread uses again. `stages` names `count` stages
+// that were not dropped.
+int ato_tx_commit_with(struct ato_tx *tx, struct ato_stage *const *stages, size_t count);
 
 // Ends a transaction without writing anything. Does nothing with NULL.
 //

@@ -117,8 +117,8 @@ pub(crate) unsafe fn new_handle(
 /// Closes a file in one of the ways `ATO_CLOSE_`... . The handle is invalid afterwards, also after
 /// an error. Does nothing with NULL.
 ///
-/// Exception: `-EBUSY` while a transaction is open, or if a mapping owns the handle, and `-EINVAL`
-/// for an unknown way to close. The handle then stays open.
+/// Exception: `-EBUSY` while a transaction is open, a stage is not dropped, or a mapping owns the
+/// handle, and `-EINVAL` for an unknown way to close. The handle then stays open.
 ///
 /// # Safety
 /// `file` is NULL, or an open handle. No other thread uses it during or after the call.
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn ato_close(file: *mut ato_file, mode: c_int) -> c_int {
             return Err(Failure::new(libc::EBUSY, "a mapping owns the file; call ato_munmap"));
         }
         if Arc::strong_count(&handle.shared) > 1 {
-            let text = "a transaction of the file is open; commit it or roll it back";
+            let text = "the file has a transaction or a stage; end the one, and drop the other";
             return Err(Failure::new(libc::EBUSY, text));
         }
         // SAFETY: `ato_open` made the handle by `Box`, and the caller gives it up.
@@ -179,6 +179,25 @@ pub unsafe extern "C" fn ato_write(
     unsafe { on(file, |file| Ok(file.write_at(memory::bytes(buffer, len)?, offset)?)) }
 }
 
+/// Writes bytes as `ato_write` does, and copies their pages to the home file at once, whatever the
+/// policy of deployment. So the next reads of these pages find their bytes in one piece.
+///
+/// On page cache, and with `ATO_DURABLE_ATOMIC_SYNC`, the bytes stay where they are until the next
+/// durable point. A copy that fails does not fail the write.
+///
+/// # Safety
+/// `file` is an open handle. `buffer` names `len` bytes that do not change during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ato_write_eager(
+    file: *const ato_file,
+    offset: u64,
+    buffer: *const c_void,
+    len: usize,
+) -> c_int {
+    // SAFETY: the caller names the handle and the buffer.
+    unsafe { on(file, |file| Ok(file.write_at_eager(memory::bytes(buffer, len)?, offset)?)) }
+}
+
 /// Writes several parts in one operation: all or none of them. Later parts count where parts
 /// overlap.
 ///
@@ -194,11 +213,7 @@ pub unsafe extern "C" fn ato_writev(
     // SAFETY: the caller names the handle, the parts and their bytes.
     unsafe {
         on(file, |file| {
-            if count > 0 && parts.is_null() {
-                return Err(Failure::argument(format!("the {count} parts are NULL")));
-            }
-            let parts = if count == 0 { &[] } else { std::slice::from_raw_parts(parts, count) };
-            let segments: Vec<(u64, &[u8])> = parts
+            let segments: Vec<(u64, &[u8])> = memory::list(parts, count, "parts")?
                 .iter()
                 .map(|part| Ok((part.offset, memory::bytes(part.buffer, part.len)?)))
                 .collect::<Result<_>>()?;
@@ -271,7 +286,8 @@ pub unsafe extern "C" fn ato_wait_durable(file: *const ato_file, number: u64) ->
 
 /// Changes the length. New bytes are zero.
 ///
-/// Returns `-EFBIG` above the longest length that the file was opened for.
+/// Returns `-EFBIG` above the longest length that the file was opened for, and `-EBUSY` if it would
+/// cut off what a stage has lent.
 ///
 /// # Safety
 /// `file` is an open handle.
@@ -305,6 +321,34 @@ pub unsafe extern "C" fn ato_deploy(
 ) -> c_int {
     // SAFETY: the caller names the handle and the place.
     unsafe { get(file, pages, |file| Ok(file.deploy(range(offset, len)?)?)) }
+}
+
+/// Stores the policy by which pages are deployed, `ATO_DEPLOY_`... .
+///
+/// # Safety
+/// `file` is an open handle. `policy` names memory for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ato_deploy_policy(file: *const ato_file, policy: *mut c_int) -> c_int {
+    // SAFETY: the caller names the handle and the place.
+    unsafe { get(file, policy, |file| options::of_deploy(file.deploy_policy())) }
+}
+
+/// Changes the policy by which pages are deployed, `ATO_DEPLOY_`... . Calls of other threads that
+/// run meanwhile may go by the old one. Nothing is stored: the next open begins with its options.
+///
+/// Returns `-EINVAL` for an unknown policy.
+///
+/// # Safety
+/// `file` is an open handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ato_set_deploy_policy(file: *const ato_file, policy: c_int) -> c_int {
+    // SAFETY: the caller names the handle.
+    unsafe {
+        on(file, |file| {
+            file.set_deploy_policy(options::deploy(policy)?);
+            Ok(())
+        })
+    }
 }
 
 /// Copies one state of the file to another path, as a plain file. Writers go on meanwhile.

@@ -11,6 +11,7 @@
 //! | `options` | `ato_options` |
 //! | `file` | calls on an open file |
 //! | `transaction` | calls on a transaction |
+//! | `stage` | calls on a stage |
 //! | `mapping` | `ato_mmap`, `ato_memcpy`, `ato_munmap` |
 //! | `snapshot` | `ato_snapshot` and its kin |
 //! | `integrity` | `ato_verify` |
@@ -32,6 +33,7 @@ pub mod mapping;
 mod memory;
 pub mod options;
 pub mod snapshot;
+pub mod stage;
 pub mod stats;
 pub mod stream;
 pub mod transaction;

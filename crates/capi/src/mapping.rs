@@ -165,8 +165,8 @@ pub unsafe extern "C" fn ato_mmap(
 /// an error. See `ato_last_error`.
 ///
 /// To a mapping: all of them arrive or none, whatever crashes. From a mapping: no write is seen in
-/// part. The two ranges may overlap. With `ATO_EAGER` in `flags` the bytes are deployed at once.
-/// They are written if the call succeeds, deployed or not.
+/// part. The two ranges may overlap. With `ATO_EAGER` in `flags` the bytes are deployed at once, as
+/// by `ato_write_eager`. They are written if the call succeeds, deployed or not.
 ///
 /// An error if neither address lies in a mapping: a plain `memcpy` does that.
 ///
@@ -186,10 +186,9 @@ pub unsafe extern "C" fn ato_memcpy(
         }
         let write = |to: &Place, bytes: &[u8]| {
             to.shared.with(|file| {
-                file.write_at(bytes, to.offset)?;
-                if flags & ATO_EAGER != 0 {
-                    // The bytes are written. They are deployed later if they cannot be now.
-                    let _is_no_promise = file.deploy(to.offset..to.offset + len as u64);
+                match flags & ATO_EAGER {
+                    0 => file.write_at(bytes, to.offset)?,
+                    _ => file.write_at_eager(bytes, to.offset)?,
                 }
                 Ok(())
             })
@@ -222,7 +221,8 @@ pub unsafe extern "C" fn ato_memcpy(
 /// that `ato_mmap` got, or 0: a mapping ends as a whole.
 ///
 /// The mapping has ended afterwards, also after an error. Exception: `-EBUSY` while a transaction
-/// is open or another thread copies, and `-EINVAL`. The mapping then stays.
+/// is open, a stage is not dropped, or another thread copies, and `-EINVAL`. The mapping then
+/// stays.
 ///
 /// # Safety
 /// No thread uses the handle of the mapping during or after the call.
@@ -246,7 +246,7 @@ pub unsafe extern "C" fn ato_munmap(address: *mut c_void, len: usize, mode: c_in
             let own = if mapping.handle.0.is_null() { 1 } else { 2 };
             // The lock is held, so no copy begins meanwhile.
             if Arc::strong_count(&mapping.shared) > own {
-                let text = "a copy or a transaction of the mapping is under way; let it end first";
+                let text = "a copy, a transaction or a stage of the mapping is under way";
                 return Err(Failure::new(libc::EBUSY, text));
             }
             mappings.remove(&start).ok_or_else(|| Failure::argument("the mapping has ended"))?

@@ -62,6 +62,24 @@ pub(crate) unsafe fn bytes_mut<'a>(buffer: *mut c_void, len: usize) -> Result<&'
     Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), len) })
 }
 
+/// Returns the elements of a list of the program.
+///
+/// # Safety
+/// `list` is NULL, or names `count` elements that do not change during the call.
+pub(crate) unsafe fn list<'a, T>(list: *const T, count: usize, what: &str) -> Result<&'a [T]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if list.is_null() {
+        return Err(Failure::argument(format!("the {count} {what} are NULL")));
+    }
+    if count.checked_mul(size_of::<T>()).is_none_or(|len| isize::try_from(len).is_err()) {
+        return Err(Failure::argument(format!("no list has {count} {what}")));
+    }
+    // SAFETY: the list has `count` elements, and no object is longer than `isize::MAX`.
+    Ok(unsafe { std::slice::from_raw_parts(list, count) })
+}
+
 fn check(buffer: *const c_void, len: usize) -> Result<()> {
     if buffer.is_null() {
         return Err(Failure::argument(format!("the buffer of {len} bytes is NULL")));

@@ -35,6 +35,9 @@ pub const ATO_DEPLOY_LAZY: c_int = 0;
 pub const ATO_DEPLOY_EAGER: c_int = 1;
 /// Deploys for `ato_deploy` and a spatial close only.
 pub const ATO_DEPLOY_MANUAL: c_int = 2;
+/// As lazily, and right after a write if the page was read often since the write before. Decided
+/// for each page.
+pub const ATO_DEPLOY_ADAPTIVE: c_int = 3;
 
 /// Leaves a plain file without companions. A file with snapshots keeps its companions.
 pub const ATO_CLOSE_SPATIAL: c_int = 0;
@@ -112,6 +115,12 @@ pub struct ato_options {
     pub on_damage: ato_on_damage,
     /// First argument of `on_damage`. It stays valid until the file is closed.
     pub on_damage_user: *mut c_void,
+    /// Time without a write after which pages are deployed in the background, and their space is
+    /// given back, in milliseconds: it takes one to two times as long. 0 is never.
+    pub deploy_idle_ms: u64,
+    /// Storage that the companions may take, in bytes: at least 4 MiB, and twice the journal's
+    /// length more. Writes wait for space, and never fail for it. 0 is no limit.
+    pub reflection_budget: u64,
 }
 
 const DEFAULT: ato_options = ato_options {
@@ -135,11 +144,17 @@ const DEFAULT: ato_options = ato_options {
     reserved_2: [0; 4],
     on_damage: None,
     on_damage_user: std::ptr::null_mut(),
+    deploy_idle_ms: 0,
+    reflection_budget: 0,
 };
 
 /// The size of the structure in the first version of the interface.
 const FIRST: usize = offset_of!(ato_options, scrub_rate);
 const _: () = assert!(size_of::<usize>() != 8 || FIRST == 80);
+
+/// The size in the second version.
+#[cfg(test)]
+const SECOND: usize = offset_of!(ato_options, deploy_idle_ms);
 
 /// More bytes than the structure of any version has. Memory without a known content says more.
 const LONGEST: usize = 1024;
@@ -233,6 +248,12 @@ unsafe fn convert(from: &ato_options) -> Result<Options> {
         let listener = Listener { call, user: from.on_damage_user };
         options = options.on_damage(move |damage| listener.tell(damage));
     }
+    if from.deploy_idle_ms != 0 {
+        options = options.deploy_idle(Duration::from_millis(from.deploy_idle_ms));
+    }
+    if from.reflection_budget != 0 {
+        options = options.reflection_budget(from.reflection_budget);
+    }
     if !from.reflection_dir.is_null() {
         // SAFETY: the text ends with a zero byte.
         options = options.reflection_dir(unsafe { memory::path(from.reflection_dir) }?);
@@ -294,12 +315,25 @@ fn durability(number: c_int) -> Result<Durability> {
     })
 }
 
-fn deploy(number: c_int) -> Result<DeployPolicy> {
+/// Returns the policy of deployment of this number.
+pub(crate) fn deploy(number: c_int) -> Result<DeployPolicy> {
     Ok(match number {
         ATO_DEPLOY_LAZY => DeployPolicy::Lazy,
         ATO_DEPLOY_EAGER => DeployPolicy::Eager,
         ATO_DEPLOY_MANUAL => DeployPolicy::Manual,
+        ATO_DEPLOY_ADAPTIVE => DeployPolicy::Adaptive,
         _ => return unknown("policy of deployment", number),
+    })
+}
+
+/// Returns the number of a policy of deployment.
+pub(crate) fn of_deploy(policy: DeployPolicy) -> Result<c_int> {
+    Ok(match policy {
+        DeployPolicy::Lazy => ATO_DEPLOY_LAZY,
+        DeployPolicy::Eager => ATO_DEPLOY_EAGER,
+        DeployPolicy::Manual => ATO_DEPLOY_MANUAL,
+        DeployPolicy::Adaptive => ATO_DEPLOY_ADAPTIVE,
+        _ => return Err(Failure::argument(format!("the policy {policy:?} has no number"))),
     })
 }
 
@@ -355,18 +389,33 @@ mod tests {
         assert!(unsafe { read(std::ptr::from_ref(&later).cast()) }.is_err());
     }
 
-    /// Programs that were compiled with the first version of the structure know 80 bytes of it.
+    /// Programs that were compiled with the first version of the structure know 80 bytes of it, and
+    /// those of the second version 112.
     #[test]
-    fn a_program_of_the_first_version_gets_the_defaults_of_later_fields() {
-        let mut memory = [DEFAULT; 2];
-        // SAFETY: there are that many bytes.
-        unsafe { ato_options_init(memory.as_mut_ptr(), FIRST) };
-        // The bytes behind its structure are not the program's.
-        memory[0].scrub_rate = u64::MAX;
-        memory[0].integrity = 9;
-        assert_eq!(memory[0].size, FIRST);
-        // SAFETY: there are that many bytes.
-        assert!(unsafe { read(memory.as_ptr()) }.is_ok());
+    fn a_program_of_an_earlier_version_gets_the_defaults_of_later_fields() {
+        assert_eq!((FIRST, SECOND), (80, 112));
+        for size in [FIRST, SECOND] {
+            let mut memory = [DEFAULT; 2];
+            // SAFETY: there are that many bytes.
+            unsafe { ato_options_init(memory.as_mut_ptr(), size) };
+            // The bytes behind its structure are not the program's.
+            if size == FIRST {
+                memory[0].scrub_rate = u64::MAX;
+                memory[0].integrity = 9;
+            }
+            memory[0].deploy_idle_ms = u64::MAX;
+            memory[0].reflection_budget = 1;
+            assert_eq!(memory[0].size, size);
+            // SAFETY: there are that many bytes.
+            let read = unsafe { read(memory.as_ptr()) }.expect("options");
+            let (as_read, default) = (format!("{read:?}"), format!("{:?}", default_options()));
+            assert_eq!(as_read, default);
+        }
+    }
+
+    fn default_options() -> Options {
+        // SAFETY: the defaults name no folder.
+        unsafe { convert(&DEFAULT) }.expect("options")
     }
 
     #[test]
@@ -375,7 +424,7 @@ mod tests {
             |options: &mut ato_options| options.size = 8,
             |options: &mut ato_options| options.medium = 9,
             |options: &mut ato_options| options.durability = -1,
-            |options: &mut ato_options| options.deploy = 3,
+            |options: &mut ato_options| options.deploy = 4,
             |options: &mut ato_options| options.on_mismatch = 3,
             |options: &mut ato_options| options.reserved[4] = 1,
             |options: &mut ato_options| options.integrity = 4,

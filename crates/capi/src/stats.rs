@@ -75,6 +75,11 @@ pub struct ato_stats {
     pub damaged_pages: u64,
     /// Passes of the scrub over the whole file that were finished.
     pub scrub_passes: u64,
+    /// Pages among `deployments` that were cold, and were deployed in the background:
+    /// `deploy_idle_ms` and `reflection_budget`.
+    pub cold_deployments: u64,
+    /// Times that an operation waited for room in `reflection_budget`.
+    pub budget_waits: u64,
 }
 
 impl From<atomic_mmap::Stats> for ato_stats {
@@ -110,6 +115,8 @@ impl From<atomic_mmap::Stats> for ato_stats {
             pages_verified: stats.pages_verified,
             damaged_pages: stats.damaged_pages,
             scrub_passes: stats.scrub_passes,
+            cold_deployments: stats.cold_deployments,
+            budget_waits: stats.budget_waits,
         }
     }
 }
@@ -136,4 +143,27 @@ pub unsafe extern "C" fn ato_get_stats(
         unsafe { memory::put_sized(stats, size, &now) };
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atomic_mmap::Stats;
+
+    /// Two counts of the core crate were missing here.
+    #[test]
+    fn each_count_of_the_core_crate_is_there() {
+        let counts = format!("{:?}", ato_stats::default());
+        let text = Stats::prometheus(&[("file", Stats::default())]);
+        let names: Vec<&str> = text
+            .lines()
+            .filter_map(|line| {
+                line.strip_prefix("# TYPE atomic_mmap_")?.strip_suffix("_total counter")
+            })
+            .collect();
+        assert!(!names.is_empty(), "{text}");
+        for name in names {
+            assert!(counts.contains(&format!(" {name}: ")), "{name} is not in {counts}");
+        }
+    }
 }

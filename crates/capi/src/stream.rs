@@ -19,7 +19,7 @@ const PIECE: usize = 1 << 20;
 ///
 /// # Safety
 /// No other code closes the descriptor while the file is used.
-unsafe fn borrowed(fd: c_int) -> Result<ManuallyDrop<File>> {
+pub(crate) unsafe fn borrowed(fd: c_int) -> Result<ManuallyDrop<File>> {
     // SAFETY: `F_GETFD` accesses no memory.
     if fd < 0 || unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(Failure::new(libc::EBADF, format!("{fd} is no open descriptor")));

@@ -2,6 +2,7 @@
 
 use crate::boundary::{Failure, Result, Shared, ato_file, call};
 use crate::memory;
+use crate::stage::{ato_stage, with_stages};
 use atomic_mmap::Transaction;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -24,6 +25,16 @@ impl ato_tx {
     fn commit(self) -> Result<()> {
         let ato_tx { open, shared } = self;
         shared.with(|_| Ok(open.commit()?))
+    }
+
+    /// # Safety
+    /// That of [`with_stages`].
+    unsafe fn commit_with(self, stages: *const *mut ato_stage, count: usize) -> Result<()> {
+        let ato_tx { open, shared } = self;
+        // SAFETY: the caller names the stages.
+        let commit =
+            |_: &_| unsafe { with_stages(stages, count, |stages| Ok(open.commit_with(stages)?)) };
+        shared.with(commit)
     }
 }
 
@@ -134,6 +145,32 @@ pub unsafe extern "C" fn ato_tx_commit(tx: *mut ato_tx) -> c_int {
         }
         // SAFETY: `ato_tx_begin` made it by `Box`, and the caller gives it up.
         unsafe { Box::from_raw(tx) }.commit()
+    })
+}
+
+/// Commits as `ato_tx_commit` does, and with it the filled bytes of stages, as `ato_commit_stages`
+/// does: the writes of the transaction and all stages, or nothing. Where they overlap, the stages
+/// win. The transaction has ended afterwards, also after an error.
+///
+/// After an error the file and the stages are as before: begin another transaction after `-EAGAIN`,
+/// and commit it with them.
+///
+/// # Safety
+/// `tx` is NULL, or an open transaction that no thread uses again. `stages` names `count` stages
+/// that were not dropped.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ato_tx_commit_with(
+    tx: *mut ato_tx,
+    stages: *const *mut ato_stage,
+    count: usize,
+) -> c_int {
+    call(|| {
+        if tx.is_null() {
+            return Err(Failure::argument("the transaction is NULL"));
+        }
+        // SAFETY: `ato_tx_begin` made it by `Box`, and the caller gives it up. The caller names the
+        // stages.
+        unsafe { Box::from_raw(tx).commit_with(stages, count) }
     })
 }
 

@@ -1,45 +1,21 @@
 /* Every call, and what it answers to wrong arguments. Run by interface.rs. */
-#include <atomic_mmap.h>
+#include "check.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 /* Programs are compiled with these sizes. */
-_Static_assert(sizeof(ato_options) == 112, "ato_options");
+_Static_assert(sizeof(ato_options) == 128, "ato_options");
 _Static_assert(offsetof(ato_options, scrub_rate) == 80, "the first version of ato_options");
+_Static_assert(offsetof(ato_options, deploy_idle_ms) == 112, "the second version of ato_options");
 _Static_assert(sizeof(ato_part) == 24, "ato_part");
 _Static_assert(sizeof(ato_snapshot_info) == 112, "ato_snapshot_info");
-_Static_assert(sizeof(ato_stats) == 30 * 8, "ato_stats");
+_Static_assert(sizeof(ato_stats) == 32 * 8, "ato_stats");
 _Static_assert(sizeof(ato_verification) == 32, "ato_verification");
-
-#define CHECK(is_right)                                                                            \
-    do {                                                                                           \
-        if (!(is_right)) {                                                                         \
-            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #is_right, ato_last_error());          \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-#define SAYS(text) CHECK(strstr(ato_last_error(), text) != NULL)
-
-static ato_file *opened(const char *path, uint64_t len)
-{
-    ato_options options;
-    ato_file *file;
-
-    ato_options_init(&options, sizeof options);
-    options.create = 1;
-    options.len = len;
-    options.max_len = 1 << 20;
-    CHECK(ato_open(path, &options, &file) == 0);
-    return file;
-}
 
 static void *read_elsewhere(void *file)
 {
@@ -371,6 +347,80 @@ static void options_of_the_first_version(const char *path)
     SAYS("page sums 9");
 }
 
+/* Waits for pages that become cold, in a thread of its own: see `scrub`. */
+static void *deploy_in_background(void *path)
+{
+    ato_options options;
+    ato_file *file;
+    ato_stats stats;
+    void *bytes;
+
+    ato_options_init(&options, sizeof options);
+    options.create = 1;
+    options.len = 8 << 20;
+    options.deploy_idle_ms = 1;
+    CHECK(ato_open(path, &options, &file) == 0 && ato_write(file, 4096, page, 4096) == 0);
+    do {
+        usleep(1000);
+        CHECK(ato_get_stats(file, &stats, sizeof stats) == 0);
+    } while (stats.cold_deployments == 0);
+    CHECK(stats.budget_waits == 0 && ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+
+    /* A write that is larger than the least budget waits, and does not fail. */
+    options.deploy_idle_ms = 0;
+    options.reflection_budget = 1;
+    options.journal_len = 64 << 10;
+    CHECK(ato_open(path, &options, &file) == 0 && (bytes = calloc(2, 4 << 20)) != NULL);
+    CHECK(ato_write(file, 0, bytes, 8 << 20) == 0);
+    free(bytes);
+    CHECK(ato_get_stats(file, &stats, sizeof stats) == 0 && stats.budget_waits > 0);
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+    return NULL;
+}
+
+static void deployment(const char *path, const char *cold)
+{
+    ato_file *file = opened(path, 10000);
+    ato_options options;
+    ato_stats stats;
+    uint64_t before;
+    int policy, medium, other;
+    char buffer[8] = "";
+    pthread_t thread;
+
+    CHECK(ato_deploy_policy(file, &policy) == 0 && policy == ATO_DEPLOY_LAZY);
+    CHECK(ato_set_deploy_policy(file, 4) == -EINVAL);
+    SAYS("policy of deployment 4");
+    CHECK(ato_set_deploy_policy(NULL, ATO_DEPLOY_EAGER) == -EINVAL);
+    CHECK(ato_deploy_policy(NULL, &policy) == -EINVAL && ato_deploy_policy(file, NULL) == 0);
+    for (other = ATO_DEPLOY_ADAPTIVE; other >= ATO_DEPLOY_LAZY; other--) {
+        CHECK(ato_set_deploy_policy(file, other) == 0);
+        CHECK(ato_deploy_policy(file, &policy) == 0 && policy == other);
+    }
+
+    CHECK(ato_write_eager(NULL, 0, page, 1) == -EINVAL);
+    CHECK(ato_write_eager(file, 0, NULL, 1) == -EINVAL);
+    CHECK(ato_write_eager(file, 9999, page, 2) == -ERANGE);
+    CHECK(ato_set_deploy_policy(file, ATO_DEPLOY_MANUAL) == 0 && ato_medium(file, &medium) == 0);
+    CHECK(ato_write(file, 3, "lazy", 4) == 0);
+    CHECK(ato_get_stats(file, &stats, sizeof stats) == 0);
+    before = stats.deployments;
+    CHECK(ato_write_eager(file, 100, "eager", 5) == 0 && ato_read(file, 100, buffer, 5) == 0);
+    CHECK(strcmp(buffer, "eager") == 0 && ato_get_stats(file, &stats, sizeof stats) == 0);
+    /* On page cache it is deployed by the next durable point. */
+    CHECK(stats.deployments == before + (medium != ATO_MEDIUM_PAGE_CACHE));
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+
+    ato_options_init(&options, sizeof options);
+    options.deploy = ATO_DEPLOY_ADAPTIVE;
+    CHECK(ato_open(path, &options, &file) == 0);
+    CHECK(ato_deploy_policy(file, &policy) == 0 && policy == ATO_DEPLOY_ADAPTIVE);
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+
+    CHECK(pthread_create(&thread, NULL, deploy_in_background, (void *)cold) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
 static int new_stream(const char *path)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -517,6 +567,7 @@ int main(int argc, char **argv)
     snapshots("s.dat");
     integrity("i.dat");
     options_of_the_first_version("o.dat");
+    deployment("p.dat", "cold.dat");
     streams("e.dat", "replica.dat", "stream");
     mappings("d.dat", is_to_fork);
     puts("ok");

@@ -121,16 +121,30 @@ fn the_library_has_the_names_of_the_header_and_no_others() {
     }
 }
 
+/// Runs a test in C, also under valgrind.
+fn test(source: &str) {
+    let folder = folder();
+    let Some(program) = compiled(source, folder.path()) else { return };
+    let files = || tempfile::tempdir_in(folder.path()).expect("a folder");
+    assert_eq!(run(Command::new(&program).arg(files().path()).arg("fork")), "ok\n");
+    for medium in ["ram", "page-cache"] {
+        let files = files();
+        run(Command::new(&program).env("ATOMIC_MMAP_MEDIUM", medium).arg(files.path()));
+    }
+    if is_there("valgrind") {
+        run(valgrind(&program).arg(files().path()));
+    }
+}
+
 #[test]
 fn each_call_does_what_the_header_says() {
-    let folder = folder();
-    let Some(program) = compiled("tests/calls.c", folder.path()) else { return };
-    let files = tempfile::tempdir_in(folder.path()).expect("a folder");
-    assert_eq!(run(Command::new(&program).arg(files.path()).arg("fork")), "ok\n");
-    if is_there("valgrind") {
-        let files = tempfile::tempdir_in(folder.path()).expect("a folder");
-        run(valgrind(&program).arg(files.path()));
-    }
+    test("tests/calls.c");
+}
+
+/// Also a stage of another file, one that is named twice, and one that two threads use.
+#[test]
+fn calls_on_stages_do_what_the_header_says() {
+    test("tests/stages.c");
 }
 
 #[test]
@@ -142,6 +156,33 @@ fn the_example_of_acumens_calls_runs() {
     assert_eq!(std::fs::metadata(&file).expect("the file").len(), 3200);
     if is_there("valgrind") {
         run(valgrind(&program).arg(&file));
+    }
+}
+
+/// The input breaks off in the middle of a block, which is not in the file then.
+#[test]
+fn the_example_of_stages_takes_whole_blocks() {
+    let folder = folder();
+    let Some(program) = compiled("examples/c/stages.c", folder.path()) else { return };
+    let (file, input) = (folder.path().join("blocks.dat"), folder.path().join("input"));
+    const BLOCK: usize = 65536;
+    let bytes: Vec<u8> = (0..BLOCK * 5 / 2).map(|n| (n % 251) as u8).collect();
+    std::fs::write(&input, &bytes).expect("the input");
+    let mut runs = vec![Command::new(&program)];
+    if is_there("valgrind") {
+        runs.push(valgrind(&program));
+    }
+    for (n, mut command) in runs.into_iter().enumerate() {
+        let input = std::fs::File::open(&input).expect("the input");
+        let blocks = (n + 1) * 2;
+        assert_eq!(run(command.arg(&file).stdin(input)), format!("{blocks} blocks\n"));
+        let found = atomic_mmap::AtomicMappedFile::options().open(&file).expect("the file");
+        let found = found.read_vec().expect("its bytes");
+        assert_eq!(found[..8], (blocks as u64).to_ne_bytes());
+        for blocks in found[4096..4096 + blocks * BLOCK].chunks(2 * BLOCK) {
+            assert!(*blocks == bytes[..2 * BLOCK]);
+        }
+        assert!(found[4096 + blocks * BLOCK..].iter().all(|byte| *byte == 0));
     }
 }
 
