@@ -23,7 +23,7 @@ mod mapped;
 use crate::errno::{Errno, Result};
 use crate::inside::{self, Inside};
 use crate::{log, settings};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Options};
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Options};
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
@@ -384,8 +384,17 @@ impl Pair {
 pub(crate) fn options() -> Options {
     // The constructor has refused unknown values.
     let durability = settings::durability().unwrap_or(Durability::OnSync);
+    let deploy = settings::deploy().unwrap_or(DeployPolicy::Lazy);
     // A dropped pair was not closed for a reason, and stays as a crash leaves it.
-    AtomicMappedFile::options().durability(durability).close_on_drop(CloseMode::Unsynced)
+    let options = AtomicMappedFile::options().close_on_drop(CloseMode::Unsynced);
+    let mut options = options.durability(durability).deploy(deploy);
+    if let Some(after) = settings::deploy_idle() {
+        options = options.deploy_idle(after);
+    }
+    if let Some(bytes) = settings::reflection_budget() {
+        options = options.reflection_budget(bytes);
+    }
+    options
 }
 
 /// Returns the length of a file, if the engine has it open here. Else the plain file tells it.

@@ -8,16 +8,23 @@
 //! May import: `pattern`.
 
 use crate::pattern;
-use atomic_mmap::{Durability, MEDIUM_VARIABLE, Medium};
+use atomic_mmap::{DeployPolicy, Durability, MEDIUM_VARIABLE, Medium};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// The patterns of the files, separated by colons.
 pub(crate) const FILES: &str = "ATOMIC_MMAP_FILES";
 /// `on-sync`, `every-write` or `atomic-sync`.
 pub(crate) const DURABILITY: &str = "ATOMIC_MMAP_DURABILITY";
+/// `lazy`, `eager`, `manual` or `adaptive`.
+pub(crate) const DEPLOY: &str = "ATOMIC_MMAP_DEPLOY";
+/// A number and `ms`, `s`, `m` or `h`.
+pub(crate) const DEPLOY_IDLE: &str = "ATOMIC_MMAP_DEPLOY_IDLE";
+/// A number of bytes, or of `K`, `M`, `G` or `T`.
+pub(crate) const REFLECTION_BUDGET: &str = "ATOMIC_MMAP_REFLECTION_BUDGET";
 /// `refused`, `atomic` or `atomic-compare`.
 pub(crate) const MSYNC: &str = "ATOMIC_MMAP_MSYNC";
 /// `refused` or `served`.
@@ -52,6 +59,9 @@ struct Text {
 struct Settings {
     files: Text,
     durability: Text,
+    deploy: Text,
+    deploy_idle: Text,
+    reflection_budget: Text,
     msync: Text,
     copies: Text,
     log: Text,
@@ -81,6 +91,9 @@ pub(crate) fn read<'a>(value: impl Fn(&str) -> Option<&'a [u8]>) {
         let settings = Settings {
             files: text(FILES),
             durability: text(DURABILITY),
+            deploy: text(DEPLOY),
+            deploy_idle: text(DEPLOY_IDLE),
+            reflection_budget: text(REFLECTION_BUDGET),
             msync: text(MSYNC),
             copies: text(COPIES),
             log: text(LOG),
@@ -138,6 +151,50 @@ fn durability_of(text: &[u8]) -> Option<Durability> {
     }
 }
 
+/// Returns the policy of deployment, or `None` if there is no policy of this name.
+pub(crate) fn deploy() -> Option<DeployPolicy> {
+    deploy_of(SETTINGS.get()?.deploy.get())
+}
+
+fn deploy_of(text: &[u8]) -> Option<DeployPolicy> {
+    match text {
+        b"" | b"lazy" => Some(DeployPolicy::Lazy),
+        b"eager" => Some(DeployPolicy::Eager),
+        b"manual" => Some(DeployPolicy::Manual),
+        b"adaptive" => Some(DeployPolicy::Adaptive),
+        _ => None,
+    }
+}
+
+/// Returns after what time without a write a page is deployed in the background, if ever.
+pub(crate) fn deploy_idle() -> Option<Duration> {
+    // The constructor has refused wrong values.
+    let millis = scaled(SETTINGS.get()?.deploy_idle.get(), &TIMES, None)?;
+    Some(Duration::from_millis(millis))
+}
+
+/// Returns how many bytes of storage the companions of a file may take, if there is a limit.
+pub(crate) fn reflection_budget() -> Option<u64> {
+    // The constructor has refused wrong values.
+    scaled(SETTINGS.get()?.reflection_budget.get(), &SIZES, Some(1))
+}
+
+/// The units of times, in milliseconds. A unit that ends as another one does comes first.
+const TIMES: [(&[u8], u64); 4] = [(b"ms", 1), (b"s", 1000), (b"m", 60_000), (b"h", 3_600_000)];
+/// The units of sizes, in bytes.
+const SIZES: [(&[u8], u64); 4] =
+    [(b"K", 1 << 10), (b"M", 1 << 20), (b"G", 1 << 30), (b"T", 1 << 40)];
+
+/// Returns a number times its unit, at least 1. `plain` is the unit of a number without one, if
+/// that may be.
+fn scaled(text: &[u8], units: &[(&[u8], u64)], plain: Option<u64>) -> Option<u64> {
+    let named = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(*name)?, *unit)));
+    let (number, unit) = named.or_else(|| Some((text, plain?)))?;
+    let is_number = number.iter().all(u8::is_ascii_digit);
+    let number: u64 = str::from_utf8(number).ok().filter(|_| is_number)?.parse().ok()?;
+    number.checked_mul(unit).filter(|value| *value > 0)
+}
+
 /// Returns what shared writable mappings are.
 pub(crate) fn msync() -> Msync {
     // The constructor has refused unknown values.
@@ -181,6 +238,12 @@ pub(crate) fn fault() -> Option<&'static str> {
         Some("ATOMIC_MMAP_FILES: each pattern must begin with a slash")
     } else if durability_of(settings.durability.get()).is_none() {
         Some("ATOMIC_MMAP_DURABILITY: there are on-sync, every-write and atomic-sync")
+    } else if deploy_of(settings.deploy.get()).is_none() {
+        Some("ATOMIC_MMAP_DEPLOY: there are lazy, eager, manual and adaptive")
+    } else if settings.deploy_idle.len > 0 && deploy_idle().is_none() {
+        Some("ATOMIC_MMAP_DEPLOY_IDLE: a number above 0, and ms, s, m or h")
+    } else if settings.reflection_budget.len > 0 && reflection_budget().is_none() {
+        Some("ATOMIC_MMAP_REFLECTION_BUDGET: a number above 0, and K, M, G or T if not of bytes")
     } else if msync_of(settings.msync.get()).is_none() {
         Some("ATOMIC_MMAP_MSYNC: there are refused, atomic and atomic-compare")
     } else if copies_of(settings.copies.get()).is_none() {
@@ -213,10 +276,39 @@ mod tests {
         assert_eq!(durability(), Some(Durability::OnSync));
         assert_eq!(durability_of(b"every-write"), Some(Durability::EveryWrite));
         assert_eq!(durability_of(b"sync"), None);
+        assert_eq!(
+            (deploy(), deploy_idle(), reflection_budget()),
+            (Some(DeployPolicy::Lazy), None, None)
+        );
         assert_eq!(msync(), Msync::Refused);
         assert_eq!(msync_of(b"atomic"), Some(Msync::Tracked));
         assert_eq!(msync_of(b"yes"), None);
         assert_eq!((copies_of(b""), copies_of(b"served")), (Some(false), Some(true)));
         assert_eq!(copies_of(b"yes"), None);
+    }
+
+    #[test]
+    fn policies_times_and_sizes_have_their_names_and_units() {
+        assert_eq!(deploy_of(b"adaptive"), Some(DeployPolicy::Adaptive));
+        assert_eq!(deploy_of(b"eager"), Some(DeployPolicy::Eager));
+        assert_eq!(deploy_of(b"manual"), Some(DeployPolicy::Manual));
+        assert_eq!(deploy_of(b"Eager"), None);
+        let time = |text: &str| scaled(text.as_bytes(), &TIMES, None);
+        assert_eq!(
+            (time("250ms"), time("30s"), time("2m")),
+            (Some(250), Some(30_000), Some(120_000))
+        );
+        assert_eq!(time("1h"), Some(3_600_000));
+        for wrong in ["", "s", "0s", "5", "-1s", "+1s", "1.5s", "1 s", "99999999999999999999h"] {
+            assert_eq!(time(wrong), None, "{wrong}");
+        }
+        let size = |text: &str| scaled(text.as_bytes(), &SIZES, Some(1));
+        assert_eq!(
+            (size("4096"), size("64M"), size("1T")),
+            (Some(4096), Some(64 << 20), Some(1 << 40))
+        );
+        for wrong in ["", "M", "0", "1m", "64MB", "18446744073709551615K"] {
+            assert_eq!(size(wrong), None, "{wrong}");
+        }
     }
 }

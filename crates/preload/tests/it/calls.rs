@@ -115,6 +115,9 @@ fn wrong_settings_keep_a_program_from_starting() {
     for (name, value) in [
         ("ATOMIC_MMAP_FILES", "x.dat"),
         ("ATOMIC_MMAP_DURABILITY", "sync"),
+        ("ATOMIC_MMAP_DEPLOY", "often"),
+        ("ATOMIC_MMAP_DEPLOY_IDLE", "5"),
+        ("ATOMIC_MMAP_REFLECTION_BUDGET", "64MB"),
         ("ATOMIC_MMAP_MSYNC", "yes"),
         ("ATOMIC_MMAP_COPIES", "yes"),
         ("ATOMIC_MMAP_MEDIUM", "disk"),

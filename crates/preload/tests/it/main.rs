@@ -5,6 +5,7 @@
 
 mod calls;
 mod common;
+mod deployment;
 mod faults;
 mod kill;
 mod mapping;
@@ -19,6 +20,7 @@ fn child() {
     let Some((name, path, seed)) = common::role() else { return };
     match name.as_str() {
         "model" => model::compare(&path, seed),
+        "much" => deployment::write_much(&path),
         "writer" => kill::write(&path, seed),
         other => panic!("no role {other}"),
     }
