@@ -102,6 +102,10 @@ pub enum Command {
     /// say what is left to do.
     Repair(Repair),
     /// Print the numbers of a file: lengths, and bytes in its companions.
+    ///
+    /// `companions allocated bytes` is the disk space of reflection file, journal and store of
+    /// snapshots together. A program that opens the file by `Options::reflection_budget` limits it.
+    /// `Options::deploy_idle` gives the part back that belongs to pages without recent writes.
     Stats(Stats),
     /// Draw which parts of the file are written to.
     Heatmap(Heatmap),

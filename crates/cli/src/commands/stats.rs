@@ -4,9 +4,11 @@ use crate::args::{Common, Stats};
 use crate::outcome::{Failure, Outcome};
 use crate::report::{Report, print};
 use crate::verdict;
+use atomic_mmap::Inspection;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs::Metadata;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -16,10 +18,10 @@ const REGION: u64 = 256 << 10;
 /// Prints lengths, and the bytes that the companions take and hold.
 pub fn run(common: &Common, of: &Stats) -> Result<Outcome, Failure> {
     let look = common.options().inspect(&of.file)?;
-    let metadata = |path: Option<&Path>| {
-        path.map(|path| std::fs::metadata(path).map_err(Failure::io(path))).transpose()
-    };
-    let allocated = |found: Metadata| found.blocks() * 512;
+    let home = std::fs::metadata(&look.home).map_err(Failure::io(&look.home))?;
+    let reflection = found(look.reflection.as_deref())?;
+    let (journal, snapshots) =
+        (found(look.journal.as_deref())?, found(look.snapshot_file.as_deref())?);
     let (mut pages, mut slices, mut regions) = (0_u64, 0_u64, BTreeSet::new());
     look.each_reflected_page(|offset, bits| {
         pages += 1;
@@ -28,25 +30,18 @@ pub fn run(common: &Common, of: &Stats) -> Result<Outcome, Failure> {
     })?;
     let numbers = [
         ("length_bytes", look.len, "Length of the file."),
-        (
-            "allocated_bytes",
-            metadata(Some(&look.home))?.map_or(0, allocated),
-            "Disk space of the file itself.",
-        ),
+        ("allocated_bytes", home.blocks() * 512, "Disk space of the file itself."),
         (
             "reflection_allocated_bytes",
-            metadata(look.reflection.as_deref())?.map_or(0, allocated),
+            allocated(&reflection),
             "Disk space of the reflection file.",
         ),
+        ("journal_bytes", journal.as_ref().map_or(0, Metadata::len), "Length of the journal."),
+        ("snapshot_allocated_bytes", allocated(&snapshots), "Disk space of what snapshots keep."),
         (
-            "journal_bytes",
-            metadata(look.journal.as_deref())?.map_or(0, |found| found.len()),
-            "Length of the journal.",
-        ),
-        (
-            "snapshot_allocated_bytes",
-            metadata(look.snapshot_file.as_deref())?.map_or(0, allocated),
-            "Disk space of what snapshots keep.",
+            "companions_allocated_bytes",
+            allocated(&reflection) + allocated(&journal) + allocated(&snapshots),
+            "Disk space of all companions, which Options::reflection_budget limits.",
         ),
         ("snapshots", look.snapshots.len() as u64, "Number of snapshots."),
         ("reflected_bytes", slices * 64, "Bytes with their valid version in the reflection file."),
@@ -80,4 +75,24 @@ pub fn run(common: &Common, of: &Stats) -> Result<Outcome, Failure> {
     }
     report.print(common.json)?;
     Ok(verdict::outcome(&look))
+}
+
+/// Returns the disk space of all companions, in bytes.
+pub fn companions_allocated(look: &Inspection) -> Result<u64, Failure> {
+    let companions = [&look.reflection, &look.journal, &look.snapshot_file];
+    companions.into_iter().map(|path| Ok(allocated(&found(path.as_deref())?))).sum()
+}
+
+fn allocated(found: &Option<Metadata>) -> u64 {
+    found.as_ref().map_or(0, |found| found.blocks() * 512)
+}
+
+/// Returns what the system knows of a companion, or `None` if there is none. A close may have
+/// removed it since the look.
+fn found(path: Option<&Path>) -> Result<Option<Metadata>, Failure> {
+    let Some(path) = path else { return Ok(None) };
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        found => found.map(Some).map_err(Failure::io(path)),
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::args::{Common, Watch};
 use crate::commands::heatmap::{changed, words};
+use crate::commands::stats::companions_allocated;
 use crate::outcome::{Failure, Outcome};
 use crate::report::{human, print};
 use crate::verdict;
@@ -28,6 +29,7 @@ pub fn run(common: &Common, of: &Watch) -> Result<Outcome, Failure> {
             slices += u64::from(moved.count_ones());
         });
         let there: u64 = now.values().map(|slices| u64::from(slices.count_ones()) * 64).sum();
+        let allocated = companions_allocated(&look)?;
         let is_new = look.session != session;
         let line = if common.json {
             json!({
@@ -39,16 +41,19 @@ pub fn run(common: &Common, of: &Watch) -> Result<Outcome, Failure> {
                 "changed_pages": pages,
                 "changed_bytes": slices * 64,
                 "reflected_bytes": there,
+                "companions_allocated_bytes": allocated,
             })
             .to_string()
         } else {
             let state = if look.is_open { "in use" } else { "closed" };
             let opened = if is_new { ", opened or closed" } else { "" };
             format!(
-                "{state}{opened}: {} long, {} in {pages} pages changed, {} in the reflection file",
+                "{state}{opened}: {} long, {} in {pages} pages changed, {} in the reflection file, \
+                 {} of disk in companions",
                 human(look.len),
                 human(slices * 64),
-                human(there)
+                human(there),
+                human(allocated)
             )
         };
         if !print((line + "\n").as_bytes())? {

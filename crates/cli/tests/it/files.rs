@@ -5,7 +5,7 @@ use crate::refusals::answer;
 use atomic_mmap::{AtomicMappedFile, CloseMode, Integrity};
 use serde_json::json;
 use snapbox::{assert_data_eq, str};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 /// Every command that only looks.
@@ -80,6 +80,11 @@ ok               yes
     let stats = run(&["stats", "--json"], &path).code(0).json();
     assert_eq!(stats["length_bytes"], LEN);
     assert!(stats["reflected_bytes"].as_u64().is_some_and(|bytes| bytes >= 10_000), "{stats}");
+    let reflection = scratch.reflection().metadata().expect("the reflection file").blocks() * 512;
+    assert_eq!(stats["companions_allocated_bytes"], reflection, "the only companion in memory");
+    let line =
+        run(&["watch", "--count", "1", "--interval", "0.01", "--json"], &path).code(0).json();
+    assert_eq!(line["companions_allocated_bytes"], reflection);
     let prometheus = run(&["stats", "--prometheus"], &path).code(0).out();
     let name = path.canonicalize().expect("a path");
     let line = format!("atomic_mmap_file_length_bytes{{file=\"{}\"}} {LEN}\n", name.display());

@@ -28,6 +28,7 @@ fn help_texts() {
         (&["--help"][..], snapbox::file!["texts/help.txt"]),
         (&["repair", "--help"], snapbox::file!["texts/repair.txt"]),
         (&["heatmap", "--help"], snapbox::file!["texts/heatmap.txt"]),
+        (&["stats", "--help"], snapbox::file!["texts/stats.txt"]),
         (&["verify", "--help"], snapbox::file!["texts/verify.txt"]),
         (&["send", "--help"], snapbox::file!["texts/send.txt"]),
         (&["receive", "--help"], snapbox::file!["texts/receive.txt"]),
@@ -81,7 +82,7 @@ fn doctor_says_what_the_library_says() {
     let file = crate::common::options().open(scratch.file("asked")).expect("open");
     assert_eq!(said["medium"], file.medium().to_string());
     assert_eq!(said["map_sync"], false);
-    for name in ["o_direct", "xattr", "membarrier", "boot_id"] {
+    for name in ["o_direct", "punch_hole", "xattr", "membarrier", "boot_id"] {
         assert!(said[name].is_boolean(), "{name}: {said}");
     }
     drop(file);
