@@ -107,6 +107,15 @@
 // for each page.
 #define ATO_DEPLOY_ADAPTIVE 3
 
+// Each call allocates what it needs.
+#define ATO_ALLOCATE_ON_DEMAND 0
+
+// The library's own thread also allocates before sequential writers, but not on a disk.
+#define ATO_ALLOCATE_AHEAD 1
+
+// An open allocates all of the file and its companion, and a growth what it adds.
+#define ATO_ALLOCATE_FULL 2
+
 // Leaves a plain file without companions. A file with snapshots keeps its companions.
 #define ATO_CLOSE_SPATIAL 0
 
@@ -206,6 +215,10 @@ typedef struct ato_options {
     // Storage that the companions may take, in bytes: at least 4 MiB, and twice the journal's
     // length more. Writes wait for space, and never fail for it. 0 is no limit.
     uint64_t reflection_budget;
+    // `ATO_ALLOCATE_`...: when storage is allocated.
+    int allocation;
+    // Zero.
+    uint8_t reserved_3[4];
 } ato_options;
 
 // A part of a write: so many bytes, and their offset in the file.
@@ -300,7 +313,7 @@ typedef struct ato_stats {
     uint64_t failed_points;
     // Times that both files were synced to free room in the journal.
     uint64_t checkpoints;
-    // Chunks that were allocated before they were first used.
+    // Chunks of 2 MiB that were allocated as a whole.
     uint64_t allocations;
     // Chunks of the reflection file that were given back to the file system.
     uint64_t punches;
@@ -324,6 +337,10 @@ typedef struct ato_stats {
     uint64_t cold_deployments;
     // Times that an operation waited for room in `reflection_budget`.
     uint64_t budget_waits;
+    // Chunks that the library's own thread has allocated before a writer came to them.
+    uint64_t allocations_ahead;
+    // Chunks in RAM that became one page of the processor.
+    uint64_t huge_pages;
 } ato_stats;
 
 #ifdef __cplusplus

@@ -5,8 +5,8 @@
 use crate::boundary::{Failure, Result};
 use crate::memory;
 use atomic_mmap::{
-    AtomicMappedFile, CloseMode, Damage, DeployPolicy, Durability, Integrity, Medium, OnMismatch,
-    Options,
+    Allocation, AtomicMappedFile, CloseMode, Damage, DeployPolicy, Durability, Integrity, Medium,
+    OnMismatch, Options,
 };
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::{offset_of, size_of};
@@ -38,6 +38,13 @@ pub const ATO_DEPLOY_MANUAL: c_int = 2;
 /// As lazily, and right after a write if the page was read often since the write before. Decided
 /// for each page.
 pub const ATO_DEPLOY_ADAPTIVE: c_int = 3;
+
+/// Each call allocates what it needs.
+pub const ATO_ALLOCATE_ON_DEMAND: c_int = 0;
+/// The library's own thread also allocates before sequential writers, but not on a disk.
+pub const ATO_ALLOCATE_AHEAD: c_int = 1;
+/// An open allocates all of the file and its companion, and a growth what it adds.
+pub const ATO_ALLOCATE_FULL: c_int = 2;
 
 /// Leaves a plain file without companions. A file with snapshots keeps its companions.
 pub const ATO_CLOSE_SPATIAL: c_int = 0;
@@ -121,6 +128,10 @@ pub struct ato_options {
     /// Storage that the companions may take, in bytes: at least 4 MiB, and twice the journal's
     /// length more. Writes wait for space, and never fail for it. 0 is no limit.
     pub reflection_budget: u64,
+    /// `ATO_ALLOCATE_`...: when storage is allocated.
+    pub allocation: c_int,
+    /// Zero.
+    pub reserved_3: [u8; 4],
 }
 
 const DEFAULT: ato_options = ato_options {
@@ -146,6 +157,8 @@ const DEFAULT: ato_options = ato_options {
     on_damage_user: std::ptr::null_mut(),
     deploy_idle_ms: 0,
     reflection_budget: 0,
+    allocation: ATO_ALLOCATE_ON_DEMAND,
+    reserved_3: [0; 4],
 };
 
 /// The size of the structure in the first version of the interface.
@@ -205,7 +218,8 @@ pub(crate) unsafe fn read(options: *const ato_options) -> Result<Options> {
         options.cast::<u8>().copy_to(std::ptr::from_mut(&mut known).cast(), len);
         std::slice::from_raw_parts(options.cast::<u8>().add(len), size - len)
     };
-    let is_reserved_used = known.reserved != [0; 5] || known.reserved_2 != [0; 4];
+    let is_reserved_used =
+        known.reserved != [0; 5] || known.reserved_2 != [0; 4] || known.reserved_3 != [0; 4];
     if later.iter().any(|byte| *byte != 0) || is_reserved_used {
         let text = "ato_options has a field that this version of the library does not know";
         return Err(Failure::argument(text));
@@ -225,6 +239,7 @@ unsafe fn convert(from: &ato_options) -> Result<Options> {
         .busy_timeout(Duration::from_millis(from.busy_timeout_ms))
         .durability(durability(from.durability)?)
         .deploy(deploy(from.deploy)?)
+        .allocation(allocation(from.allocation)?)
         .on_mismatch(on_mismatch(from.on_mismatch)?);
     if let Some(medium) = medium(from.medium)? {
         options = options.medium(medium);
@@ -337,6 +352,15 @@ pub(crate) fn of_deploy(policy: DeployPolicy) -> Result<c_int> {
     })
 }
 
+fn allocation(number: c_int) -> Result<Allocation> {
+    Ok(match number {
+        ATO_ALLOCATE_ON_DEMAND => Allocation::OnDemand,
+        ATO_ALLOCATE_AHEAD => Allocation::Ahead,
+        ATO_ALLOCATE_FULL => Allocation::Full,
+        _ => return unknown("time of allocation", number),
+    })
+}
+
 fn on_mismatch(number: c_int) -> Result<OnMismatch> {
     Ok(match number {
         ATO_MISMATCH_REFUSE => OnMismatch::Refuse,
@@ -429,6 +453,8 @@ mod tests {
             |options: &mut ato_options| options.reserved[4] = 1,
             |options: &mut ato_options| options.integrity = 4,
             |options: &mut ato_options| options.reserved_2[0] = 1,
+            |options: &mut ato_options| options.allocation = 3,
+            |options: &mut ato_options| options.reserved_3[3] = 1,
         ] {
             let mut options = DEFAULT;
             spoil(&mut options);

@@ -56,7 +56,7 @@ pub struct ato_stats {
     pub failed_points: u64,
     /// Times that both files were synced to free room in the journal.
     pub checkpoints: u64,
-    /// Chunks that were allocated before they were first used.
+    /// Chunks of 2 MiB that were allocated as a whole.
     pub allocations: u64,
     /// Chunks of the reflection file that were given back to the file system.
     pub punches: u64,
@@ -80,6 +80,10 @@ pub struct ato_stats {
     pub cold_deployments: u64,
     /// Times that an operation waited for room in `reflection_budget`.
     pub budget_waits: u64,
+    /// Chunks that the library's own thread has allocated before a writer came to them.
+    pub allocations_ahead: u64,
+    /// Chunks in RAM that became one page of the processor.
+    pub huge_pages: u64,
 }
 
 impl From<atomic_mmap::Stats> for ato_stats {
@@ -117,6 +121,8 @@ impl From<atomic_mmap::Stats> for ato_stats {
             scrub_passes: stats.scrub_passes,
             cold_deployments: stats.cold_deployments,
             budget_waits: stats.budget_waits,
+            allocations_ahead: stats.allocations_ahead,
+            huge_pages: stats.huge_pages,
         }
     }
 }

@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 /* Programs are compiled with these sizes. */
-_Static_assert(sizeof(ato_options) == 128, "ato_options");
+_Static_assert(sizeof(ato_options) == 136, "ato_options");
 _Static_assert(offsetof(ato_options, scrub_rate) == 80, "the first version of ato_options");
 _Static_assert(offsetof(ato_options, deploy_idle_ms) == 112, "the second version of ato_options");
 _Static_assert(sizeof(ato_part) == 24, "ato_part");
 _Static_assert(sizeof(ato_snapshot_info) == 112, "ato_snapshot_info");
-_Static_assert(sizeof(ato_stats) == 32 * 8, "ato_stats");
+_Static_assert(sizeof(ato_stats) == 34 * 8, "ato_stats");
 _Static_assert(sizeof(ato_verification) == 32, "ato_verification");
 
 static void *read_elsewhere(void *file)
@@ -343,6 +343,8 @@ static void options_of_the_first_version(const char *path)
     CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
     options.size = sizeof options;
     memset(options.reserved_2, 0, sizeof options.reserved_2);
+    memset(options.reserved_3, 0, sizeof options.reserved_3);
+    options.allocation = ATO_ALLOCATE_ON_DEMAND;
     CHECK(ato_open(path, &options, &file) == -EINVAL);
     SAYS("page sums 9");
 }
@@ -413,7 +415,12 @@ static void deployment(const char *path, const char *cold)
 
     ato_options_init(&options, sizeof options);
     options.deploy = ATO_DEPLOY_ADAPTIVE;
+    options.allocation = ATO_ALLOCATE_FULL;
     CHECK(ato_open(path, &options, &file) == 0);
+    CHECK(ato_get_stats(file, &stats, sizeof stats) == 0);
+    before = stats.allocations;
+    CHECK(ato_write(file, 0, page, 4096) == 0 && ato_get_stats(file, &stats, sizeof stats) == 0);
+    CHECK(stats.allocations == before && stats.allocations_ahead == 0);
     CHECK(ato_deploy_policy(file, &policy) == 0 && policy == ATO_DEPLOY_ADAPTIVE);
     CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
 
