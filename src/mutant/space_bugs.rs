@@ -37,6 +37,7 @@ macro_rules! with_those_of_space {
                 PunchNotValidated "punch-not-validated": "pages are punched that have changed since the look without locks",
                 PunchWordsNoWait "punch-words-no-wait": "words are punched without waiting for threads that load their region",
                 PunchWordsInUse "punch-words-in-use": "the words of a chunk are punched while some are not zero",
+                PunchWordsOfNextPoint "punch-words-of-next-point": "words are punched although the next durable point stores one of them",
                 NamedWordsPunched "named-words-punched": "words are punched that a flip record would still write back",
             }
         }

@@ -94,7 +94,7 @@ impl Engine {
         let state = self.chunk_state(chunk);
         let has_words = state.load(Ordering::Acquire) & known::SLICE_WORDS != 0;
         let may_give_words =
-            has_words && may_give_all && !self.has_sums() && !holds_words(&regions);
+            has_words && may_give_all && !self.has_sums() && !self.needs_words(&regions);
         if runs.is_empty() && !may_give_words {
             return Ok(PunchOutcome::NothingToGive);
         }
@@ -195,7 +195,7 @@ impl Engine {
         // No writer stores a word of these regions meanwhile.
         let _held: Vec<LockGuard<'_>> =
             regions.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
-        if holds_words(regions) {
+        if self.needs_words(regions) {
             return Ok(());
         }
         // A thread flushes the words that its flip records cover, even after the page has come
@@ -236,6 +236,21 @@ impl Engine {
         Ok(())
     }
 
+    /// Returns `true` if a slice word or durable word of these regions is not zero, or is about to
+    /// be stored: the next durable point stores that of a page that its region bit has sent away.
+    /// For a caller that holds the locks of the regions, the answer stays true.
+    fn needs_words(&self, regions: &Regions<'_>) -> bool {
+        let is_zero = |(_, region): &(RegionIndex, &RegionState)| {
+            region.pages.iter().all(|page| page.slice_word() == 0)
+                && (0..PAGES_PER_REGION).all(|n| region.durable(n) == Validity(0))
+        };
+        let awaits_point = |(_, region): &(RegionIndex, &RegionState)| {
+            self.keeps_points && (0..PAGES_PER_REGION).any(|n| region.validity(n) != Validity(0))
+        };
+        !regions.iter().all(is_zero) && !planted!(PunchWordsInUse)
+            || regions.iter().any(awaits_point) && !planted!(PunchWordsOfNextPoint)
+    }
+
     /// Returns `true` if the pages of words at these places hold zeroes.
     fn are_zero(&self, places: &[u64]) -> Result<bool> {
         let mut words = [0; PAGE];
@@ -248,15 +263,6 @@ impl Engine {
         }
         Ok(true)
     }
-}
-
-/// Returns `true` if a slice word or durable word of these regions is not zero.
-fn holds_words(regions: &Regions<'_>) -> bool {
-    let is_zero = |(_, region): &(RegionIndex, &RegionState)| {
-        region.pages.iter().all(|page| page.slice_word() == 0)
-            && (0..PAGES_PER_REGION).all(|n| region.durable(n) == Validity(0))
-    };
-    !regions.iter().all(is_zero) && !planted!(PunchWordsInUse)
 }
 
 /// Returns `true` if the page's slots in the reflection file are needed. For a caller that holds

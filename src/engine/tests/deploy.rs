@@ -145,6 +145,22 @@ fn words_in_use_are_not_given_back() {
     assert_eq!([found[64], found[128]], [1, 3]);
 }
 
+/// A page that its region bit has sent to the reflection file has no word that is set. The next
+/// durable point stores one. The crash lab's schedules found it stored to a hole.
+#[test]
+fn words_that_the_next_point_stores_are_not_given_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = open(folder.path(), options(CHUNK as u64).medium(Medium::PageCache));
+    let engine = file.engine();
+    file.write_at(&[1; 2 * PAGE], 0).expect("a write");
+    let region = engine.state.loaded(RegionIndex(0)).expect("it was written");
+    assert!(region.region_bit(0) && region.pages[0].slice_word() == 0);
+    engine.punch_chunk(ChunkIndex(0), |_| !0).expect("no error");
+    assert_ne!(engine.alloc_flags_of(PageIndex(0)) & known::SLICE_WORDS, 0);
+    file.sync().expect("a durable point");
+    assert_eq!(region.durable(0).0, !0);
+}
+
 /// The punch looks at the pages without locks, and waits for readers. A page that is written
 /// meanwhile has its bytes where the look found none.
 #[test]

@@ -20,6 +20,7 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         PopulatedWithoutWords | GrowthNotPopulated => {
             test("allocation", "a_file_that_is_allocated_in_full")
         }
+        PunchWordsOfNextPoint => test("atomic_mmap", "words_that_the_next_point_stores"),
         PunchNotValidated => test("atomic_mmap", "a_page_that_is_written_while_a_punch_waits"),
         PunchWordsNoWait => test("atomic_mmap", "words_are_given_back_after_all_threads"),
         NamedWordsPunched => test("allocation", "nothing_is_stored_to_a_hole"),
