@@ -24,6 +24,12 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Mutex<T>(inner::Mutex<T>);
 
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Self {
+        Mutex::new(T::default())
+    }
+}
+
 /// A guard as `parking_lot::MutexGuard`. Empty only while a condition variable has it.
 pub struct MutexGuard<'a, T>(Option<inner::MutexGuard<'a, T>>);
 
