@@ -121,6 +121,12 @@ pub mod testing {
     };
     pub use crate::units::{CHUNK, LaneIndex, PAGE, PageIndex, REGION, RegionIndex, SLICE};
 
+    /// Deploys pages that have not changed since the last call, as the worker of a file with
+    /// `Options::deploy_idle` does at each interval. A test thereby chooses the moment.
+    pub fn deploy_idle(file: &crate::AtomicMappedFile) {
+        file.engine().deploy_idle();
+    }
+
     /// The deliberate bugs of mutation tests, see `src/mutant/bugs.rs`.
     #[cfg(feature = "mutants")]
     pub mod mutants {
