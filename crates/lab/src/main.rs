@@ -54,6 +54,7 @@ const PARTS: &[(&str, &str, Run)] = &[
 const NARROW: &[(&str, &str, Run)] = &[
     ("disk", "the sequences of images behind a page cache", lab::images::run_on_disk),
     ("snapshots", "the sequences of images with snapshots", lab::images::run_with_snapshots),
+    ("space", "the sequences of images with stages and sweeps", lab::images::run_with_space),
 ];
 
 const HELP: &str = "\

@@ -9,7 +9,7 @@ pub use super::second::Second;
 use crate::machine::Simulation;
 use crate::machine::memory::{Model, PAGE};
 use crate::machine::world::{LeftOut, World, Written};
-use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium, Result};
+use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Medium, Options, Result};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use std::sync::Arc;
 pub const HOME: &str = "/dax/state.dat";
 /// The initial length: two regions, some pages and a part of one.
 pub const LEN: u64 = 158 * PAGE + 100;
-const MAX_LEN: u64 = 2 << 20;
+/// The longest length. Twice as much is more than the least budget.
+pub(super) const MAX_LEN: u64 = 3 << 20;
 /// Offset of the last page of the first region.
 pub(super) const LAST: u64 = 63 * PAGE;
 const FIRST_SPILLED: u64 = 66;
@@ -95,6 +96,8 @@ pub enum Kind {
     RollBack,
     /// The file goes back to the newest snapshot, and the present is sealed first.
     RollBackSealed,
+    /// Stages, background deployment, a budget.
+    Space(super::space::Space),
 }
 
 /// The effect of an operation on the last durable point, on page cache.
@@ -108,6 +111,8 @@ pub(super) enum Point {
     BothMade,
     /// The point gets other snapshots, and keeps its bytes.
     Changed,
+    /// The state after the operation is a point if `Stats` counts one. Otherwise the old one stays.
+    Counted,
 }
 
 /// All kinds.
@@ -179,6 +184,10 @@ pub fn open(machine: &Arc<Simulation>) -> Result<AtomicMappedFile> {
 
 /// Opens the file with this policy for deployment.
 pub fn open_to(machine: &Arc<Simulation>, policy: DeployPolicy) -> Result<AtomicMappedFile> {
+    options(machine, policy).open_simulated(machine.clone(), HOME)
+}
+
+fn options(machine: &Simulation, policy: DeployPolicy) -> Options {
     let is_page_cache = machine.world().is_page_cache();
     AtomicMappedFile::options()
         .medium(if is_page_cache { Medium::PageCache } else { Medium::Dax })
@@ -186,11 +195,10 @@ pub fn open_to(machine: &Arc<Simulation>, policy: DeployPolicy) -> Result<Atomic
         .journal_len(64 << 10)
         .deploy(policy)
         .close_on_drop(CloseMode::Fast)
-        .open_simulated(machine.clone(), HOME)
 }
 
 /// Returns bytes that name the operation that wrote them.
-fn fill(id: u64, len: u64) -> Vec<u8> {
+pub(super) fn fill(id: u64, len: u64) -> Vec<u8> {
     (0..len).map(|n| ((id + 1) * 37 + n * 11 + n / 64 * 5) as u8 | 1).collect()
 }
 
@@ -263,12 +271,12 @@ impl<'a> Player<'a> {
         &self.now
     }
 
-    fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         self.now.len
     }
 
     /// Does one operation. Until it has returned, its effect may be present or absent.
-    fn step(
+    pub(super) fn step(
         &mut self,
         effect: Effect,
         act: impl FnOnce(&mut Self, &Effect) -> Result<()>,
@@ -288,14 +296,20 @@ impl<'a> Player<'a> {
             Effect::Nothing => before.clone(),
             effect => Arc::new(before.after(effect)),
         };
+        let points = self.points();
         let acted = act(self, &effect);
         acted?;
+        let point = match point {
+            Point::Counted if self.points() > points => Point::Made,
+            Point::Counted => Point::Stays,
+            point => point,
+        };
         let states = self.machine.world().take_watched();
         self.now = after.clone();
         let is_page_cache = self.machine.world().is_page_cache();
         let old_point = self.durable.clone();
         self.durable = match point {
-            Point::Stays => old_point.clone(),
+            Point::Stays | Point::Counted => old_point.clone(),
             Point::Made | Point::BothMade => after.clone(),
             Point::Changed => Arc::new(old_point.after(&effect)),
         };
@@ -310,7 +324,7 @@ impl<'a> Player<'a> {
                 };
                 let points = match point {
                     _ if n == last => vec![new_point.clone()],
-                    Point::Stays => vec![old_point.clone()],
+                    Point::Stays | Point::Counted => vec![old_point.clone()],
                     Point::Made | Point::Changed => vec![old_point.clone(), new_point.clone()],
                     Point::BothMade => vec![old_point.clone(), before.clone(), new_point.clone()],
                 };
@@ -322,6 +336,14 @@ impl<'a> Player<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the number of durable points of this session.
+    fn points(&self) -> u64 {
+        self.file.as_ref().map_or(0, |file| {
+            let stats = file.stats();
+            stats.journal_points + stats.flush_points
+        })
     }
 
     pub(super) fn file(&self) -> &AtomicMappedFile {
@@ -396,6 +418,16 @@ impl<'a> Player<'a> {
                 None => me.die(),
             }
             me.file = Some(open_to(&me.machine, DeployPolicy::Lazy)?);
+            Ok(())
+        })
+    }
+
+    /// Closes the file, and opens it with the least budget for its companions.
+    pub(super) fn reopen_with_budget(&mut self) -> Result<()> {
+        self.step_with(Effect::Nothing, Point::Made, |me, _| {
+            me.file.take().expect("an open file").close(CloseMode::Fast)?;
+            let options = options(&me.machine, DeployPolicy::Lazy).reflection_budget(0);
+            me.file = Some(options.open_simulated(me.machine.clone(), HOME)?);
             Ok(())
         })
     }
@@ -555,24 +587,7 @@ impl<'a> Player<'a> {
             | Kind::DropNewest
             | Kind::RollBack
             | Kind::RollBackSealed => self.play_snapshot(kind),
+            Kind::Space(space) => self.play_space(space),
         }
-    }
-}
-
-/// Checks on a machine without processes that the home file is plain and complete, and alone.
-pub fn is_plain(machine: &Arc<Simulation>, expected: &[u8]) -> std::result::Result<(), String> {
-    let mut world = machine.world();
-    let mut names: Vec<_> = world.names().map(Path::to_owned).collect();
-    if std::env::var_os("ATOMIC_MMAP_INTEGRITY").is_some() {
-        // The companions stay, since they hold the sums of pages.
-        names.retain(|name| !name.to_string_lossy().contains("/.atomic-mmap."));
-    }
-    if names != [Path::new(HOME)] {
-        return Err(format!("files after a spatial close: {names:?}"));
-    }
-    let bytes = world.contents(Path::new(HOME), 0, expected.len() + 1);
-    match bytes.as_deref() == Some(expected) {
-        true => Ok(()),
-        false => Err("the home file is not plain after a spatial close".into()),
     }
 }

@@ -14,12 +14,12 @@
 //! | `planted` | planted faults of the machine |
 //! | `second` | a second thread |
 //! | `snapshots` | operations on snapshots, and sequences with them |
+//! | `space` | stages, background deployment and a budget, and sequences with them |
 //!
 //! This file chooses the sequences: all sequences of up to three operations, and random ones of
-//! fifty, and sequences with snapshots. The moments of a short sequence are those of its last
-//! operation, because its beginning is
-//! a shorter sequence. So no recovery is repeated. The moments of a random sequence are those of
-//! all its operations.
+//! fifty, and sequences with snapshots and with stages. The moments of a short sequence are those
+//! of its last operation, because its beginning is a shorter sequence. So no recovery is repeated.
+//! The moments of a random sequence are those of all its operations.
 
 pub mod content;
 pub mod explore;
@@ -27,6 +27,7 @@ pub mod kinds;
 pub mod planted;
 mod second;
 pub mod snapshots;
+pub mod space;
 #[cfg(test)]
 mod tests;
 
@@ -56,6 +57,8 @@ const DEEP_TRIPLES: usize = 6;
 const LONG: usize = 50;
 /// Number of random sequences that are mixed with the others if a time budget limits the run.
 const LONG_IN_A_BUDGET: usize = 600;
+/// Number of random sequences of three operations in a search with a time.
+const TRIPLES_IN_A_BUDGET: usize = 100_000;
 /// Maximum number of images for a comparison of brute force and lazy exploration.
 const BRUTE: u64 = 1 << 12;
 
@@ -209,6 +212,23 @@ pub fn run_with_snapshots(settings: &Settings, progress: &Progress) -> Outcome {
     outcome
 }
 
+/// Runs the sequences with stages, background deployment and a budget, to look for one planted bug.
+/// With a time, random ones follow until it is over.
+pub fn run_with_space(settings: &Settings, progress: &Progress) -> Outcome {
+    let _quiet = crate::quiet::Quiet::new();
+    let mut outcome = Outcome::of("space");
+    let until = settings.seconds.map(|n| Instant::now() + Duration::from_secs(n));
+    let mut rng = settings.rng("space");
+    let mut jobs = space::first(1);
+    let first = jobs.len();
+    jobs.extend(space::pairs(0));
+    rng.shuffle(&mut jobs[first..]);
+    let random = if until.is_some() { TRIPLES_IN_A_BUDGET } else { 0 };
+    jobs.extend((0..random).map(|_| space::triple(&mut rng)));
+    check_all(settings, &jobs, 0, 0, until, progress).into_outcome(&mut outcome);
+    outcome
+}
+
 /// Returns the sequences, and the number of the first ones that run regardless of the time.
 fn jobs(settings: &Settings) -> (Vec<Job>, usize) {
     let mut jobs = Vec::new();
@@ -248,12 +268,14 @@ fn jobs(settings: &Settings) -> (Vec<Job>, usize) {
         of_all(1, 1, &mut jobs);
         of_all(2, 0, &mut jobs);
         jobs.extend(snapshots::first(0));
+        jobs.extend(space::first(0));
         needed = jobs.len();
     }
     jobs.extend(on_disk(1, 2).chain(on_disk(2, 1)).chain(on_disk(3, 0)));
     jobs.push(round_the_journal(1));
     jobs.extend(grown_over_what_was_cut_off(1));
     jobs.extend(snapshots::all(1).into_iter().chain(snapshots::pairs(u32::from(!settings.quick))));
+    jobs.extend(space::first(2).into_iter().chain(space::pairs(u32::from(!settings.quick))));
     of_all(1, 2, &mut jobs);
     let single = jobs.len();
     of_all(2, 2, &mut jobs);
@@ -288,6 +310,7 @@ fn long(settings: &Settings, n: usize) -> Job {
             let kind = |rng: &mut fastrand::Rng| match rng.usize(0..3) {
                 0 => Kind::Sync,
                 1 if n.is_multiple_of(4) => snapshots::at_random(rng, &kinds::ON_PAGE_CACHE),
+                1 => space::at_random(rng, &kinds::ON_PAGE_CACHE, true),
                 _ => kinds::ON_PAGE_CACHE[rng.usize(0..kinds::ON_PAGE_CACHE.len())],
             };
             (0..LONG).map(|_| kind(&mut rng)).collect()
@@ -302,6 +325,7 @@ fn long(settings: &Settings, n: usize) -> Job {
     }
     let kind = |rng: &mut fastrand::Rng| match n % 4 {
         0 => snapshots::at_random(rng, &KINDS),
+        1 => space::at_random(rng, &KINDS, false),
         _ => KINDS[rng.usize(0..KINDS.len())],
     };
     let kinds = (0..LONG).map(|_| kind(&mut rng)).collect();
