@@ -3,8 +3,9 @@
 //! Owns: the operations that the lab kills at every event or single-steps, with the states before
 //! and after. It also owns how a child does them.
 //!
-//! May import: `state`.
+//! May import: `space`, `state`.
 
+use super::space::SpaceStep;
 use super::state::State;
 use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::{
@@ -61,6 +62,8 @@ pub enum Step {
     RollBack(&'static str, Option<&'static str>),
     /// Replaces the content by that of a stream.
     Import(&'static Import),
+    /// Stages, background deployment, a budget.
+    Space(SpaceStep),
 }
 
 /// A stream with a whole file.
@@ -244,6 +247,7 @@ impl Step {
             Step::Write(at, len) => vec![(*at, *len)],
             Step::Tx { parts, .. } => parts.clone(),
             Step::Replace(len) => vec![(0, *len)],
+            Step::Space(step) => step.ranges(),
             _ => Vec::new(),
         }
     }
@@ -316,6 +320,7 @@ impl Kind {
                 Step::Sync | Step::Deploy(..) | Step::Close(_) => true,
                 Step::Seal(_) | Step::RollBack(..) | Step::Import(_) => true,
                 Step::SetLen(_) | Step::Replace(_) if seen.bytes.len() < len => true,
+                Step::Space(SpaceStep::Turns) => self.durability != Durability::AtomicSync,
                 _ => self.durability == Durability::EveryWrite,
             };
             if is_point {
@@ -452,6 +457,10 @@ impl Stage<'_> {
                 *opened = Some(self.open_with(options().integrity(*integrity))?);
                 return Ok(());
             }
+            Step::Space(SpaceStep::OpenTight) => {
+                *opened = Some(self.open_with(options().reflection_budget(0))?);
+                return Ok(());
+            }
             Step::Close(mode) => return opened.take().expect("open").close(*mode),
             _ => opened.as_ref().expect("open"),
         };
@@ -484,6 +493,7 @@ impl Stage<'_> {
             Step::Drop(name) => file.drop_snapshot(name),
             Step::RollBack(name, undo) => file.roll_back(name, *undo),
             Step::Import(import) => file.import_over(&import.stream[..]).map(drop),
+            Step::Space(step) => step.run(file, bytes),
             Step::Open | Step::OpenAs(_) | Step::Close(_) => Ok(()),
         }
     }

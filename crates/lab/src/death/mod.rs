@@ -9,6 +9,7 @@
 //! | `stepped`, `image` | part `steps`: a check after each instruction, and images of the files |
 //! | `kinds` | the kinds of operation, and their changes |
 //! | `sealed` | the kinds on files with snapshots and page sums |
+//! | `space` | the kinds with stages, background deployment and a budget |
 //! | `state`, `look` | the states of a file, and the look at what a kill has left |
 //! | `process` | processes: fork, wait and kill |
 
@@ -20,6 +21,7 @@ pub mod numbered;
 pub mod process;
 pub mod sealed;
 pub mod slices;
+pub mod space;
 pub mod state;
 #[cfg(target_arch = "x86_64")]
 pub mod stepped;

@@ -17,16 +17,16 @@
 //! Operations run on one thread, so equal n leave equal files. Kind, medium and numbers are enough
 //! to repeat a violation.
 //!
-//! May import: `image`, `kinds`, `look`, `process`, `sealed`, `state`.
+//! May import: `image`, `kinds`, `look`, `process`, `sealed`, `space`, `state`.
 
 use super::image::Image;
 use super::kinds::{self, Kind, PLANTED, Planted, Stage};
 use super::look::look;
 use super::process::{End, Outcome as Became, ask, start};
-use super::sealed;
 use super::state::State;
 use super::writer::PATIENCE;
 use super::{Ground, grounds};
+use super::{sealed, space};
 use crate::part::{Outcome, Settings};
 use crate::progress::Progress;
 use atomic_mmap::Medium;
@@ -39,10 +39,10 @@ use tempfile::TempDir;
 /// of the recovery.
 const SECOND_QUICK: usize = 40;
 const SECOND_LONG: usize = 2000;
-/// The amounts of a quick run over kinds with snapshots or sums: number of killed recoveries, and
+/// The amounts of a quick run over kinds that are thinned: number of killed recoveries, and
 /// of events from one kill to the next. Long operations are killed less often towards their end.
-const SECOND_OF_COMPANIONS: usize = 8;
-const STEP_OF_COMPANIONS: usize = 6;
+const SECOND_OF_THINNED: usize = 8;
+const STEP_OF_THINNED: usize = 6;
 /// Number of events by which the step between two kills grows by one, where it is no single event.
 const GROWTH: usize = 50;
 
@@ -83,10 +83,10 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     for ground in fast() {
         let more = if ground.medium == Medium::PageCache { &of_points[..] } else { &[] };
         for kind in kinds.iter().chain(more) {
-            // Persistent memory covers all paths and is always swept, with files that have neither
-            // snapshots nor sums. Of the rest, a tenth is.
+            // Persistent memory covers all paths and is always swept, except with the kinds that
+            // are thinned. Of the rest, a tenth is.
             let name = format!("{} {:?} {}", ground.name, ground.medium, kind.name);
-            let is_always = ground.medium == Medium::Dax && !has_companions(kind);
+            let is_always = ground.medium == Medium::Dax && !is_thinned(kind);
             if !is_always && !settings.has_name(&name) || !name.contains(&only) {
                 continue;
             }
@@ -98,8 +98,8 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
                 (true, true) => 2,
                 (false, _) => 1,
             };
-            let (second, step) = match settings.quick && has_companions(kind) {
-                true => (SECOND_OF_COMPANIONS, STEP_OF_COMPANIONS),
+            let (second, step) = match settings.quick && is_thinned(kind) {
+                true => (SECOND_OF_THINNED, STEP_OF_THINNED),
                 false => (second, 1),
             };
             let first = 1 + settings.seed as usize % step;
@@ -112,7 +112,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     outcome.recoveries = sum.compared;
     outcome.runs = format!(
         "{}{subjects} sweeps, of {} kinds of operation on {} media and {} more where durable points are kept, \
-         killed at every event and in the middle of every copy ({} with snapshots or sums), and then {} times \
+         killed at every event and in the middle of every copy ({} with snapshots, sums or stages), and then {} times \
          in recovery",
         settings.tenth_in_words(),
         kinds.len(),
@@ -129,17 +129,20 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
 
 /// Returns the kinds that every medium has.
 fn all() -> Vec<Kind> {
-    [kinds::all(), sealed::with_snapshots(), sealed::with_sums()].concat()
+    [kinds::all(), sealed::with_snapshots(), sealed::with_sums(), space::all()].concat()
 }
 
 /// Returns the kinds of files with durable points alone.
 fn of_durable_points() -> Vec<Kind> {
-    [kinds::of_durable_points(), sealed::of_durable_points()].concat()
+    let more = [sealed::of_durable_points(), space::of_durable_points()].concat();
+    [kinds::of_durable_points(), more].concat()
 }
 
-/// Returns `true` if a state of the kind has snapshots or page sums.
-fn has_companions(kind: &Kind) -> bool {
-    kind.states().iter().any(|state| state.has_sums || !state.sealed.is_empty())
+/// Returns `true` for the kinds of which a quick run does a part: those with snapshots, page sums,
+/// stages, background deployment or a budget.
+fn is_thinned(kind: &Kind) -> bool {
+    let has_companions = |state: &State| state.has_sums || !state.sealed.is_empty();
+    kind.states().iter().any(has_companions) || space::is_one(kind)
 }
 
 /// Runs a small sweep over the operations with `name` in their name, and returns the violations.
@@ -216,7 +219,7 @@ struct Amount {
 impl Amount {
     /// Returns the amount of a test.
     fn of_a_check(kind: &Kind, second: usize) -> Amount {
-        let step = if has_companions(kind) { STEP_OF_COMPANIONS } else { 1 };
+        let step = if is_thinned(kind) { STEP_OF_THINNED } else { 1 };
         Amount { second, back: 1, first: 1, step }
     }
 
@@ -320,7 +323,8 @@ fn sweep(ground: &Ground, kind: &Kind, amount: Amount, rng: &mut Rng, sum: &mut 
             }
         }
     }
-    if sum.violations.len() > before {
+    // A stage has no events where durable points are kept.
+    if sum.violations.len() > before || left.is_empty() {
         return;
     }
     for _ in 0..amount.second {
