@@ -4,12 +4,15 @@
 //! | file | contents |
 //! |---|---|
 //! | `durable` | durable linearizability of histories |
+//! | `space` | stages and background deployment (`--cfg shuttle` only) |
 //! | `workload` | the threads under shuttle's scheduler (`--cfg shuttle` only) |
 //!
 //! This file is the part. The crate's threads and locks must be shuttle's, so the lab builds itself
 //! once more with `--cfg shuttle` and runs the schedules there.
 
 pub mod durable;
+#[cfg(shuttle)]
+mod space;
 #[cfg(shuttle)]
 pub mod workload;
 

@@ -8,6 +8,7 @@
 //! with the history up to the copy.
 
 use super::durable::{History, Operation, State};
+use super::space;
 use crate::images::kinds::{HOME, open, open_to};
 use crate::machine::Simulation;
 use crate::machine::memory::{Model, PAGE};
@@ -25,7 +26,7 @@ use std::sync::{Arc, Mutex};
 /// Number of pages of the file: two regions and a bit.
 const PAGES: u64 = 66;
 /// Offset of the last page of the first region.
-const LAST: u64 = 63 * PAGE;
+pub(super) const LAST: u64 = 63 * PAGE;
 /// Offsets of the words under test, in five pages on both sides of a region's border.
 const WORDS: [u64; 12] = [
     60 * PAGE,
@@ -53,7 +54,7 @@ const STACK: usize = 512 << 10;
 const STEPS: usize = 2_000_000;
 
 /// Returns the words that a range of bytes covers.
-fn covered(at: u64, len: u64) -> impl Iterator<Item = (usize, u64)> {
+pub(super) fn covered(at: u64, len: u64) -> impl Iterator<Item = (usize, u64)> {
     WORDS
         .into_iter()
         .enumerate()
@@ -61,17 +62,17 @@ fn covered(at: u64, len: u64) -> impl Iterator<Item = (usize, u64)> {
 }
 
 /// A thread, with its operations on the file.
-struct Actor {
+pub(super) struct Actor {
     machine: Arc<Simulation>,
-    file: AtomicMappedFile,
+    pub(super) file: AtomicMappedFile,
     history: Arc<Mutex<History>>,
-    rng: Rng,
+    pub(super) rng: Rng,
     ids: Arc<Mutex<u64>>,
 }
 
 impl Actor {
     /// Records an operation with the times before and after `act`.
-    fn note(&self, operation: Operation, act: impl FnOnce(&mut Operation)) {
+    pub(super) fn note(&self, operation: Operation, act: impl FnOnce(&mut Operation)) {
         let began = self.machine.world().tick();
         let index = {
             let mut history = self.history.lock().expect("no panic under it");
@@ -84,13 +85,13 @@ impl Actor {
         self.history.lock().expect("no panic under it").operations[index] = done;
     }
 
-    fn id(&self) -> u64 {
+    pub(super) fn id(&self) -> u64 {
         let mut ids = self.ids.lock().expect("no panic under it");
         *ids += 1;
         *ids
     }
 
-    fn read_words(&self, bytes: &[u8], at: u64) -> Vec<(usize, u64)> {
+    pub(super) fn read_words(&self, bytes: &[u8], at: u64) -> Vec<(usize, u64)> {
         covered(at, bytes.len() as u64)
             .map(|(n, word)| {
                 let start = (word - at) as usize;
@@ -100,7 +101,7 @@ impl Actor {
             .collect()
     }
 
-    fn write(&self, at: u64, len: u64) {
+    pub(super) fn write(&self, at: u64, len: u64) {
         let id = self.id();
         let bytes: Vec<u8> = id.to_le_bytes().into_iter().cycle().take(len as usize).collect();
         let writes = covered(at, len).map(|(n, _)| (n, id)).collect();
@@ -151,7 +152,7 @@ impl Actor {
         });
     }
 
-    fn view(&self, page: u64) {
+    pub(super) fn view(&self, page: u64) {
         let range = page * PAGE..(page + 1) * PAGE;
         let name = format!("view of page {page}");
         self.note(Operation { name, ..Operation::default() }, |operation| {
@@ -258,7 +259,7 @@ impl Actor {
         });
     }
 
-    fn deploy(&self) {
+    pub(super) fn deploy(&self) {
         self.deploy_pages(62..65);
     }
 
@@ -276,7 +277,7 @@ impl Actor {
     }
 
     /// Deploys everything, which also punches holes.
-    fn deploy_all(&self) {
+    pub(super) fn deploy_all(&self) {
         let name = "deploy all".to_owned();
         self.note(Operation { name, ..Operation::default() }, |_| {
             self.file.deploy(0..PAGES * PAGE).map(drop).expect("a deployment");
@@ -340,6 +341,8 @@ impl Actor {
                 4 => self.transaction(&[LAST + 64], &[LAST + 72, LAST + PAGE]),
                 _ => self.write(LAST, 2 * PAGE),
             },
+            Role::Stage => self.stage_anything(),
+            Role::Sweep => self.sweep_anything(),
         }
     }
 
@@ -372,7 +375,7 @@ impl Actor {
 
 /// The role of a thread.
 #[derive(Clone, Copy)]
-enum Role {
+pub(super) enum Role {
     /// Every kind of operation.
     Any,
     /// Logged flips of two slices.
@@ -397,6 +400,10 @@ enum Role {
     Neighbour,
     /// Writes two pages in fragments and as a whole, and reads them, which may deploy them.
     Together,
+    /// Fills stages, and commits or drops them.
+    Stage,
+    /// Takes the turns of background deployment.
+    Sweep,
 }
 
 impl Role {
@@ -431,6 +438,18 @@ const CASTS_ON_DISK: [&[Role]; 7] = [
     &[Role::BackAndForth, Role::Deploy],
     &[Role::Resize, Role::Resize, Role::Sync],
 ];
+
+/// Returns all casts, and for each if it is one behind a page cache. Killers name them by their
+/// numbers, so new ones come last.
+fn casts() -> Vec<(bool, &'static [Role])> {
+    let all: [(bool, &[&'static [Role]]); 4] = [
+        (false, &CASTS),
+        (true, &CASTS_ON_DISK),
+        (false, &space::CASTS),
+        (true, &space::CASTS_ON_DISK),
+    ];
+    all.into_iter().flat_map(|(is, casts)| casts.iter().map(move |cast| (is, *cast))).collect()
+}
 
 /// The medium of the files.
 #[derive(Clone, Copy)]
@@ -547,10 +566,11 @@ pub fn run(settings: &Settings, count: u64, cast: Option<usize>) -> u64 {
         let rng = Arc::new(Mutex::new(settings.rng(&format!("schedules {nth}"))));
         let body = move || {
             let mut rng = rng.lock().expect("no panic under it").fork();
-            let which = cast.unwrap_or_else(|| rng.usize(0..CASTS.len() + CASTS_ON_DISK.len()));
-            let roles = *CASTS.iter().chain(&CASTS_ON_DISK).nth(which).expect("a cast");
+            let casts = casts();
+            let which = cast.unwrap_or_else(|| rng.usize(0..casts.len()));
+            let (is_on_disk, roles) = *casts.get(which).expect("a cast");
             let device = match rng.bool() {
-                _ if which >= CASTS.len() => Device::Disk,
+                _ if is_on_disk => Device::Disk,
                 true => Device::Dax(Model::Chunk),
                 false => Device::Dax(Model::Px86),
             };
