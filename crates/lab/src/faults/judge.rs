@@ -52,7 +52,7 @@
 //! next to that file is closed for good.
 
 use super::files::{HOME, Place, REFLECTION_PREFIX, REPLICA, SPOOLS};
-use super::scenarios::{Op, Opened, Opening};
+use super::scenarios::{Op, Opened, Opening, SpaceOp};
 use atomic_mmap::testing::recorder::What;
 use atomic_mmap::testing::{FileId, call};
 use atomic_mmap::{DeployPolicy, Durability, Error, Medium};
@@ -254,10 +254,7 @@ pub fn poisons(op: &Op, medium: Medium, failed: &[&str], code: i32, lacking: &[&
     let record = failed.contains(&call::WRITE_DURABLY) && code != libc::EOPNOTSUPP;
     // Without a call that reserves storage, writes of zeroes reserve it.
     let run = failed.contains(&call::WRITE) && !lacking.contains(&call::ALLOCATE);
-    let stores = matches!(
-        op,
-        Op::Write(..) | Op::Tx(_) | Op::Update(..) | Op::WriteAndWait(..) | Op::Replace(_)
-    );
+    let stores = op.stores();
     match op {
         Op::Open(_) | Op::Close(_) | Op::Drop => false,
         // Nothing of the open file is stored to.
@@ -292,6 +289,7 @@ pub fn makes_a_point(op: &Op, durability: Durability, shrinks: bool) -> bool {
         }
         Op::SetLen(_) | Op::Replace(_) => durability == Durability::EveryWrite,
         Op::Open(_) | Op::Read(..) | Op::View(_, None) | Op::TryClone => false,
+        Op::Space(op) => !op.writes().is_empty() && durability == Durability::EveryWrite,
         // The bytes of the last point stay.
         Op::DropSnapshot(_) => false,
         Op::Export(..) | Op::BreakImport(..) | Op::ImportNew(_) => false,
@@ -346,6 +344,10 @@ pub fn may_be_absorbed(
         Op::Write(..) | Op::Tx(_) | Op::Update(..) | Op::Replace(_) => {
             failed == call::PUNCH || lacks_space || policy == DeployPolicy::Eager
         }
+        // In the background the next turn tries again. An operation that waits for its budget goes
+        // on if no space can be given back, and so does one that deploys after its write.
+        Op::Space(SpaceOp::Turns | SpaceOp::Lend(_) | SpaceOp::Eager(..)) => true,
+        Op::Space(_) => failed == call::PUNCH || lacks_space,
         // The crate deployed for the benefit of a reader, which has its bytes.
         Op::Read(..) => policy == DeployPolicy::Lazy,
         // A view that cannot be pinned for lack of space is a copy. For its write, see above.
@@ -363,7 +365,9 @@ pub fn may_be_absorbed(
         Op::WriteAndWait(..) => {
             [call::SYNC_DATA, call::WRITE_DURABLY].contains(&failed) || lacks_space
         }
-        Op::Open(_) | Op::Sync | Op::TryClone => false,
+        // A budget goes by the known storage if the file system cannot tell.
+        Op::Open(how) => how.has_budget && failed == call::STAT,
+        Op::Sync | Op::TryClone => false,
         // A store gets a shorter mapping if the system refuses a long one.
         Op::Seal(_) => lacks_space || failed == call::MAP,
         // The snapshot is dropped. Its space is given back after a later drop.

@@ -6,6 +6,7 @@
 
 mod ops;
 mod snapshots;
+mod space;
 mod start;
 mod streams;
 
@@ -14,6 +15,7 @@ use atomic_mmap::{
     AtomicMappedFile, CloseMode, DeployPolicy, Durability, Medium, Mismatch, OnMismatch, Options,
 };
 pub use ops::{Bench, Failure, Op, Opened, Opening, difference};
+pub use space::SpaceOp;
 pub use start::{Kind, Quirk, Sealed, Start, bytes, read_sealed};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -89,6 +91,7 @@ fn opening(expected: Opened) -> Opening {
         durability: Durability::OnSync,
         sync_every: None,
         forces_medium: false,
+        has_budget: false,
         expected,
     }
 }
@@ -279,6 +282,7 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
     }
     mismatches(medium, &mut all);
     snapshots::add(medium, &mut all);
+    space::add(medium, &mut all);
     if medium == Medium::PageCache {
         durable_points(&mut all);
     }

@@ -1,5 +1,6 @@
 //! The calls: their execution, and the content of the file after each of them.
 
+use super::space::SpaceOp;
 use super::start::{Sealed, bytes};
 use super::streams::Stream;
 use super::{Ground, streams};
@@ -44,6 +45,8 @@ pub struct Opening {
     pub sync_every: Option<Duration>,
     /// Forces the medium, even if the system could detect it.
     pub forces_medium: bool,
+    /// The companions have the least budget.
+    pub has_budget: bool,
     /// The expected result.
     pub expected: Opened,
 }
@@ -97,6 +100,8 @@ pub enum Op {
     Close(CloseMode),
     /// Drops the last handle.
     Drop,
+    /// Stages, background deployment.
+    Space(SpaceOp),
 }
 
 /// The reason why a call failed the test.
@@ -199,6 +204,7 @@ impl Op {
             Op::Close(CloseMode::Spatial) => "spatial close",
             Op::Close(CloseMode::Unsynced) => "close without a point",
             Op::Drop => "drop",
+            Op::Space(op) => op.name(),
         }
     }
 
@@ -210,6 +216,16 @@ impl Op {
     /// Returns `true` if the call waits for background work.
     pub fn needs_background(&self) -> bool {
         matches!(self, Op::SyncAndCheckpoint | Op::WriteAndWait(..))
+    }
+
+    /// Returns `true` if the call stores bytes of the caller.
+    pub fn stores(&self) -> bool {
+        match self {
+            Op::Write(..) | Op::Tx(_) | Op::Update(..) | Op::WriteAndWait(..) => true,
+            Op::Replace(_) => true,
+            Op::Space(op) => !op.writes().is_empty(),
+            _ => false,
+        }
     }
 
     /// Returns `true` if the call imports to the open file.
@@ -233,6 +249,9 @@ impl Op {
             }
             if let Some(interval) = how.sync_every {
                 options = options.sync_every(interval);
+            }
+            if how.has_budget {
+                options = options.reflection_budget(0);
             }
             if let Some(len) = how.create {
                 options = options.create(true).len(len);
@@ -295,6 +314,7 @@ impl Op {
             Op::SetLen(len) => file.set_len(*len)?,
             Op::Replace(len) => file.replace(&Op::data(n, 0, *len))?,
             Op::Sync => file.sync().map(drop)?,
+            Op::Space(op) => op.perform(file, |at, len| Op::data(n, at, len))?,
             Op::Seal(name) => file.snapshot(name).map(drop)?,
             Op::DropSnapshot(name) => file.drop_snapshot(name)?,
             Op::RollBack(name, undo) => file.roll_back(name, *undo)?,
@@ -358,6 +378,7 @@ impl Op {
             },
             Op::Read(..) | Op::View(_, None) | Op::Deploy(_) | Op::TryClone => {}
             Op::Sync | Op::SyncAndCheckpoint => {}
+            Op::Space(op) => op.writes().iter().for_each(|(at, len)| write(*at, *len)),
             Op::Close(_) | Op::Drop => {}
             Op::Export(..) | Op::BreakImport(..) | Op::ImportNew(_) => {}
             Op::Import(stream) | Op::Resume(stream, _) => {

@@ -3,7 +3,9 @@
 use super::{Next, Plan, Run, read_all};
 use crate::faults::files::{Pair, Place, Snapshot};
 use crate::faults::judge;
-use crate::faults::scenarios::{Op, Opened, Opening, Quirk, Sealed, difference, read_sealed};
+use crate::faults::scenarios::{
+    Op, Opened, Opening, Quirk, Sealed, SpaceOp, difference, read_sealed,
+};
 use atomic_mmap::testing::call;
 use atomic_mmap::{
     AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, Mismatch, OnMismatch,
@@ -172,6 +174,10 @@ impl Run<'_> {
             }
             // A drop reports no failure. The next open finds out if there is a new durable point.
             Op::Drop => self.bench.points.push(self.bench.model.clone()),
+            // No caller learns if a turn has made a point.
+            Op::Space(SpaceOp::Turns) if self.durability != Durability::AtomicSync => {
+                self.bench.points.push(self.bench.model.clone());
+            }
             _ if judge::makes_a_point(op, self.durability, shrinks) => {
                 self.bench.points = vec![self.bench.model.clone()];
             }
