@@ -1,9 +1,10 @@
 //! The part `histories`: some order of the operations explains what threads see of the real crate.
 //!
-//! Owns: the part `histories`. Threads read, write, exchange, run transactions, take views and
-//! deploy pages, on overlapping ranges. The part records the result of each operation with the
-//! moments of its call and its return. The checker then looks for an order. Known bad histories
-//! test the checker: it must reject them ([`known`]).
+//! Owns: the part `histories`. Threads read, write, exchange, run transactions, commit stages, take
+//! views and deploy pages, on overlapping ranges. Some files have a worker that deploys cold pages.
+//! The part records the result of each operation with the moments of its call and its return. The
+//! checker then looks for an order. Known bad histories test the checker: it must reject them
+//! ([`known`]).
 //!
 //! | module | contents |
 //! |---|---|
@@ -81,13 +82,18 @@ struct Counts {
 struct Setting {
     medium: Medium,
     policy: DeployPolicy,
+    /// The interval of background deployment by the worker.
+    idle: Option<Duration>,
 }
 
-const SETTINGS: [Setting; 4] = [
-    Setting { medium: Medium::Dax, policy: DeployPolicy::Lazy },
-    Setting { medium: Medium::Ram, policy: DeployPolicy::Lazy },
-    Setting { medium: Medium::Dax, policy: DeployPolicy::Eager },
-    Setting { medium: Medium::Ram, policy: DeployPolicy::Manual },
+const SOON: Option<Duration> = Some(Duration::from_millis(1));
+const SETTINGS: [Setting; 6] = [
+    Setting { medium: Medium::Dax, policy: DeployPolicy::Lazy, idle: None },
+    Setting { medium: Medium::Ram, policy: DeployPolicy::Lazy, idle: SOON },
+    Setting { medium: Medium::Dax, policy: DeployPolicy::Eager, idle: None },
+    Setting { medium: Medium::Ram, policy: DeployPolicy::Manual, idle: None },
+    Setting { medium: Medium::Dax, policy: DeployPolicy::Adaptive, idle: SOON },
+    Setting { medium: Medium::PageCache, policy: DeployPolicy::Lazy, idle: SOON },
 ];
 
 /// Number of histories that are recorded on one file.
@@ -113,8 +119,8 @@ fn record_for(
         let _gone_with_the_folder_otherwise = std::fs::remove_file(&path);
         match found {
             Ok(found) => violations.extend(found.map(|text| {
-                let Setting { medium, policy } = setting;
-                format!("seed {}, {medium:?}, {policy:?}: {text}", settings.seed)
+                let Setting { medium, policy, idle } = setting;
+                format!("seed {}, {medium:?}, {policy:?}, {idle:?}: {text}", settings.seed)
             })),
             // A build without the necessary instructions has no `Dax`.
             Err(Error::UnsupportedMedium { .. }) => {}
@@ -133,7 +139,12 @@ fn record_file(
     end: Instant,
     counts: &mut Counts,
 ) -> Result<Option<String>, Error> {
-    let file = AtomicMappedFile::options()
+    let options = AtomicMappedFile::options();
+    let options = match setting.idle {
+        Some(interval) => options.deploy_idle(interval),
+        None => options,
+    };
+    let file = options
         .create(true)
         .len(FILE_LEN)
         .medium(setting.medium)

@@ -10,7 +10,7 @@
 //! `tests/it/regressions.rs` has a loop without stamps for that.
 
 use super::history::{Cell, Moment, Operation, TORN, Value};
-use atomic_mmap::{AtomicMappedFile, Error, Transaction, View};
+use atomic_mmap::{AtomicMappedFile, Error, Transaction, View, testing};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -246,13 +246,19 @@ impl<'a> Worker<'a> {
         if self.mix.mostly_deploys {
             return match choice {
                 0..35 => self.read(from, to),
-                35..65 => self.write(from, to),
+                35..58 => self.write(from, to),
+                58..65 => self.stage(from, to, rng),
+                65..75 => {
+                    testing::deploy_idle(&self.recorder.file);
+                    Ok(())
+                }
                 _ => self.deploy(from, to),
             };
         }
         match choice {
             0..30 => self.read(from, to),
-            30..55 => self.write(from, to),
+            30..48 => self.write(from, to),
+            48..55 => self.stage(from, to, rng),
             55..65 => match self.word(rng) {
                 Some(cell) => self.swap(cell),
                 None => self.write(from, to),
@@ -291,6 +297,25 @@ impl<'a> Worker<'a> {
         let mut operation = self.begin("write");
         operation.writes = writes;
         self.recorder.file.write_at(&bytes, CELLS[from].0)?;
+        self.end(operation);
+        Ok(())
+    }
+
+    /// Fills a stage, and commits it or drops it. Its first cell may come from a write in the same
+    /// operation.
+    fn stage(&mut self, from: Cell, to: Cell, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        let writes = self.new_values(from, to);
+        let bytes = bytes_of(&writes);
+        let file = &self.recorder.file;
+        let mut stage = file.stage(range_of(from, to))?;
+        let cut = if rng.bool() { CELLS[from].1 } else { 0 };
+        stage.write_at(&bytes[cut..], cut as u64)?;
+        if rng.u32(0..8) == 0 {
+            return Ok(());
+        }
+        let mut operation = self.begin("stage and commit");
+        operation.writes = writes;
+        file.transact_with(&mut [stage], |tx| tx.write_at(&bytes[..cut], CELLS[from].0))?;
         self.end(operation);
         Ok(())
     }
