@@ -3,9 +3,10 @@
 //! May import `subject`.
 
 use crate::subject::{Kind, Subject};
-use atomic_mmap::{AtomicMappedFile, Medium};
+use atomic_mmap::{AtomicMappedFile, DeployPolicy, Medium};
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 /// The crate with its defaults, on the measured medium.
 pub const OURS: Kind = Kind {
@@ -14,6 +15,25 @@ pub const OURS: Kind = Kind {
     durable_writes: true,
     open: |folder, len| Ok(Box::new(Ours::open(folder, len, Medium::Dax)?)),
 };
+
+/// The crate with a policy that follows the reads and writes of each page, and with background
+/// deployment of what is left.
+pub const WITH_WORKER: Kind = Kind {
+    name: "atomic-mmap with worker",
+    source: "this crate",
+    durable_writes: true,
+    open: |folder, len| Ok(Box::new(open_with_worker(folder, len)?)),
+};
+
+/// Opens a file for [`WITH_WORKER`].
+///
+/// # Errors
+/// Returns the error of the crate.
+pub fn open_with_worker(folder: &Path, len: u64) -> io::Result<Ours> {
+    let options = AtomicMappedFile::options().create(true).len(len).medium(Medium::Dax);
+    let options = options.deploy(DeployPolicy::Adaptive).deploy_idle(Duration::from_secs(1));
+    options.open(folder.join("ours")).map(Ours).map_err(io::Error::other)
+}
 
 /// An open file.
 #[derive(Debug)]

@@ -33,13 +33,16 @@ pub struct Contender {
 
 /// Returns all contenders, in the order of tables.
 pub fn contenders() -> Vec<Contender> {
-    let ours: &[Kind] = &[ours::OURS];
-    let groups = [
-        (Group::Ours, ours),
+    of_groups(&[
+        (Group::Ours, &[ours::OURS]),
         (Group::Limit, limits::ALL),
         (Group::Baseline, baselines::ALL),
         (Group::Peer, peers::ALL),
-    ];
+    ])
+}
+
+/// Returns the contenders of these groups, in their order.
+pub fn of_groups(groups: &[(Group, &[Kind])]) -> Vec<Contender> {
     groups
         .iter()
         .flat_map(|(group, kinds)| {

@@ -21,8 +21,8 @@
 mod cell;
 mod death;
 mod draw;
-mod effort;
-mod field;
+pub(crate) mod effort;
+pub(crate) mod field;
 mod figure;
 mod latency;
 mod limits;

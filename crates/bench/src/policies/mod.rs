@@ -4,12 +4,13 @@
 //! | file | contents |
 //! |---|---|
 //! | `mixes` | mixes of reads and writes under each policy |
+//! | `beside` | mixes and YCSB beside the baselines |
 //! | `space` | hot spots within a budget, and the storage of sparse writes |
 //! | `tail` | percentiles of each policy beside the raw copy: `bench -- tail` |
 //!
-//! May import `measure`, `offsets`, `scratch`, `subject`, `ours`, `ratios`, and the distribution of
-//! `figures`.
+//! May import `measure`, `offsets`, `scratch`, `subject`, `ours`, `baselines`, `ratios`, `figures`.
 
+mod beside;
 mod mixes;
 mod space;
 pub mod tail;
@@ -33,9 +34,12 @@ const POLICIES: [(&str, DeployPolicy); 4] = [
 /// Returns an error of the system or the crate.
 pub fn measure(options: &Options) -> io::Result<Found> {
     let effort = Effort::new(options.quick);
-    let groups: [Group<'_>; 5] = [
+    let quick = options.quick;
+    let groups: [Group<'_>; 7] = [
         ("mixes", Box::new(|s, f| mixes::measure(&effort, Medium::Dax, s, f))),
         ("mixes_ram", Box::new(|s, f| mixes::measure(&effort, Medium::Ram, s, f))),
+        ("beside", Box::new(|s, f| beside::mixes(&effort, s, quick, f))),
+        ("ycsb", Box::new(|_, f| beside::page_store(quick, f))),
         ("budget", Box::new(|s, f| space::hot_spots(&effort, Medium::Dax, s, f))),
         ("sparse_ram", Box::new(|s, f| space::sparse(Medium::Ram, s, f))),
         ("sparse", Box::new(|_, f| space::sparse_on_disk(f))),

@@ -104,6 +104,11 @@ pub const GOALS: &[(&str, Goal, &str)] = &[
         Goal::AtMost(1.05),
         "`Adaptive` to the best other policy, in the worst cell",
     ),
+    (
+        "ycsb_worst_vs_baselines",
+        Goal::AtLeast(1.0),
+        "YCSB B to E with the worker, to the best baseline",
+    ),
     ("ram_adaptive_worst", Goal::AtMost(1.05), "the same in RAM"),
     ("budget_hot_4KiB", Goal::AtLeast(0.8), "hot spots with a budget of a tenth of the file"),
     ("budget_hot_64B", Goal::AtLeast(0.8), "the same, 64 bytes"),

@@ -323,33 +323,53 @@ pub fn baselines(
     quick: bool,
     found: &mut Found,
 ) -> io::Result<()> {
-    let folder = scratch.folder("beside")?;
-    let ours = Ours::open(&folder, FILE_BESIDE, Medium::Dax)?;
+    let ours = Ours::open(&scratch.folder("beside")?, FILE_BESIDE, Medium::Dax)?;
+    let (mut worst_write, mut details) = (Worst::default(), Vec::new());
+    let mut writes = |effort: &Effort, theirs: &dyn Subject, (name, len): (&str, usize)| {
+        for order in [Order::Random, Order::Sequential] {
+            let value = mix(effort, &ours, theirs, len, order, 0);
+            worst_write.look(value, || format!("{name} {order:?} {len} B"));
+            details.push((format!("write_{len}B_{order:?}_{name}_vs_ours"), value));
+        }
+    };
+    worst_mix(effort, scratch, quick, &ours, found, &mut writes)?;
+    details.iter().for_each(|(name, value)| found.add_detail(name, *value));
+    found.add("worst_write_vs_baselines", worst_write.value, &worst_write.where_);
+    Ok(())
+}
+
+/// Is called with a baseline, its name, and the bytes of an operation.
+pub type InCell<'a> = dyn FnMut(&Effort, &dyn Subject, (&str, usize)) + 'a;
+
+/// Compares mixes of writes and reads with all of `baselines`. Calls `beside` in each cell.
+pub fn worst_mix(
+    effort: &Effort,
+    scratch: &Scratch,
+    quick: bool,
+    ours: &dyn Subject,
+    found: &mut Found,
+    beside: &mut InCell<'_>,
+) -> io::Result<()> {
     // Shorter turns, because there are many cells.
     let effort = Effort { rounds: if quick { 7 } else { 31 }, turn: effort.turn / 3, ..*effort };
     let sizes: &[usize] = &[64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 << 20];
-    let (mut worst_write, mut worst_mix) = (Worst::default(), Worst::default());
+    let mut worst = Worst::default();
     for kind in baselines::ALL {
         let theirs = open_in(scratch, kind)?;
-        for subject in [&*theirs, &ours] {
+        for subject in [&*theirs, ours] {
             touch_all(subject, FILE_BESIDE);
             touch_parts(subject, FILE_BESIDE);
         }
         for &len in sizes {
-            for order in [Order::Random, Order::Sequential] {
-                let value = mix(&effort, &ours, &*theirs, len, order, 0);
-                worst_write.look(value, || format!("{} {order:?} {len} B", kind.name));
-                found.add_detail(&format!("write_{len}B_{order:?}_{}_vs_ours", kind.name), value);
-            }
+            beside(&effort, &*theirs, (kind.name, len));
             for reads in [20, 50, 80] {
-                let value = mix(&effort, &ours, &*theirs, len, Order::Random, reads);
-                worst_mix.look(value, || format!("{} {reads} % reads of {len} B", kind.name));
+                let value = mix(&effort, ours, &*theirs, len, Order::Random, reads);
+                worst.look(value, || format!("{} {reads} % reads of {len} B", kind.name));
                 found.add_detail(&format!("mix{reads}_{len}B_{}_vs_ours", kind.name), value);
             }
         }
     }
-    found.add("worst_write_vs_baselines", worst_write.value, &worst_write.where_);
-    found.add("worst_mix_vs_baselines", worst_mix.value, &worst_mix.where_);
+    found.add("worst_mix_vs_baselines", worst.value, &worst.where_);
     Ok(())
 }
 
