@@ -144,5 +144,5 @@ macro_rules! atomic {
 
 atomic!(AtomicU8, u8, fetch_or fetch_and);
 atomic!(AtomicU32, u32, fetch_add fetch_sub);
-atomic!(AtomicU64, u64, fetch_add fetch_sub fetch_or fetch_and fetch_xor);
+atomic!(AtomicU64, u64, fetch_add fetch_sub fetch_or fetch_and fetch_xor fetch_max);
 atomic!(AtomicBool, bool, fetch_or fetch_and);

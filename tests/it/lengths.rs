@@ -487,7 +487,8 @@ fn documents_and_durable_points_do_not_wait_for_each_other_for_ever() {
         scope.spawn(|| {
             for _ in 0..30 {
                 file.sync().expect("sync");
-                assert_is_a_document(&contents(&file));
+                // A writer may change the length right after.
+                assert_is_a_document(&file.read_vec().expect("read"));
             }
         });
     });
