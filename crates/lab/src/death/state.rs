@@ -48,10 +48,12 @@ impl State {
         Ok(State { bytes, sealed, has_sums: verified.pages > 0 })
     }
 
-    /// Returns `true` if `found`, which was read, is this state. A page of zeros has no sum.
+    /// Returns `true` if `found`, which was read, is this state. A page of zeros has a sum only if
+    /// it was written once: perhaps by an operation that the file has gone back behind.
     pub fn is(&self, found: &State) -> bool {
-        let has_sums = self.has_sums && self.bytes.iter().any(|byte| *byte != 0);
-        self.bytes == found.bytes && self.sealed == found.sealed && has_sums == found.has_sums
+        let may_lack_sums = self.has_sums && self.bytes.iter().all(|byte| *byte == 0);
+        let have_sums = self.has_sums == found.has_sums || may_lack_sums;
+        self.bytes == found.bytes && self.sealed == found.sealed && have_sums
     }
 
     /// Describes how this state, which was read, differs from each of the others.
