@@ -56,9 +56,9 @@ impl Pair {
                 wanted.push_back(next);
             }
         }
-        let is_idle = wanted.is_empty();
+        let is_anything_wanted = !wanted.is_empty();
         drop(wanted);
-        if !is_idle {
+        if is_anything_wanted {
             (ahead.request)();
         }
     }

@@ -59,6 +59,10 @@ impl Pair {
         let pieces = superchunk.load_pieces(chunk.0 as usize % CHUNKS_PER_SUPERCHUNK);
         for start in (0..all).step_by(STEP) {
             let _one_at_a_time = self.allocating.lock();
+            if self.is_whole_or_ahead(side, chunk) {
+                // Another thread has found out, and perhaps stores to pages without a note.
+                return Ok(false);
+            }
             // Not noted until the chunk is whole: its writer has to come by, and ask for the next.
             for run in pieces.missing(side, start..(start + STEP).min(all)) {
                 let (at, len) = (at + (run.start * PAGE) as u64, (run.len() * PAGE) as u64);
