@@ -99,28 +99,28 @@ fn all_of(of: &[Kind], len: usize) -> impl Iterator<Item = Vec<Kind>> {
     })
 }
 
+/// Returns a sequence in memory of this model, or on a disk behind a page cache.
+fn job(kinds: Vec<Kind>, depth: u32, medium: Option<Model>) -> Job {
+    let model = medium.unwrap_or(Model::Chunk);
+    Job { model, kinds, depth, moments: Which::OfTheLast, is_page_cache: medium.is_none() }
+}
+
+/// Returns the media, and the plain kinds of each: both models of memory, and the page cache.
+fn media() -> [(Option<Model>, &'static [Kind]); 3] {
+    let [first, second] = MODELS;
+    [(Some(first), &KINDS), (Some(second), &KINDS), (None, &kinds::ON_PAGE_CACHE)]
+}
+
 /// Returns all sequences of `len` operations on a disk behind a page cache, with durable points.
 fn on_disk(len: usize, depth: u32) -> impl Iterator<Item = Job> {
-    all_of(&kinds::ON_PAGE_CACHE, len).map(move |kinds| Job {
-        model: Model::Chunk,
-        kinds,
-        depth,
-        moments: Which::OfTheLast,
-        is_page_cache: true,
-    })
+    all_of(&kinds::ON_PAGE_CACHE, len).map(move |kinds| job(kinds, depth, None))
 }
 
 /// Returns a sequence in which records wrap around the journal. They overwrite a record of pages
 /// that no later record names, which only a checkpoint permits.
 fn round_the_journal(depth: u32) -> Job {
     let small = [Kind::Flip, Kind::Sync].into_iter().cycle().take(40);
-    Job {
-        model: Model::Chunk,
-        kinds: [Kind::Pages, Kind::Sync].into_iter().chain(small).collect(),
-        depth,
-        moments: Which::OfTheLast,
-        is_page_cache: true,
-    }
+    job([Kind::Pages, Kind::Sync].into_iter().chain(small).collect(), depth, None)
 }
 
 /// Returns sequences in which a shrunk file grows over its old end, in one session and in two.
@@ -137,13 +137,8 @@ fn grown_over_what_was_cut_off(depth: u32) -> impl Iterator<Item = Job> {
         vec![Shrink, Sync, Spatial, Grow, Sync],
         vec![Shrink, Sync, Reopen, Grow, Sync],
     ];
-    sequences.into_iter().map(move |kinds| Job {
-        model: Model::Chunk,
-        kinds,
-        depth,
-        moments: Which::All,
-        is_page_cache: true,
-    })
+    let all = move |kinds| Job { moments: Which::All, ..job(kinds, depth, None) };
+    sequences.into_iter().map(all)
 }
 
 /// Returns sequences that each need a special rule. They are tried first.
@@ -166,14 +161,9 @@ fn chosen(depth: u32) -> impl Iterator<Item = Job> {
         vec![LoggedFlipOverSlices, LoggedFlipOverSlices, UnderViewInPart],
         vec![LoggedFlipOverSlices, LoggedFlip, LoggedFlip],
     ];
-    let job = move |kinds: Vec<Kind>, model| Job {
-        model,
-        kinds,
-        depth,
-        moments: Which::OfTheLast,
-        is_page_cache: false,
-    };
-    sequences.into_iter().flat_map(move |kinds| MODELS.map(|model| job(kinds.clone(), model)))
+    sequences
+        .into_iter()
+        .flat_map(move |kinds| MODELS.map(|model| job(kinds.clone(), depth, Some(model))))
 }
 
 /// Runs the piece of the part with durable points, to look for one planted bug.
@@ -235,14 +225,7 @@ fn jobs(settings: &Settings) -> (Vec<Job>, usize) {
     let mut rng = settings.rng("images");
     let of_all = |len, depth, jobs: &mut Vec<Job>| {
         for model in MODELS {
-            let job = |kinds| Job {
-                model,
-                kinds,
-                depth,
-                moments: Which::OfTheLast,
-                is_page_cache: false,
-            };
-            jobs.extend(all(len).map(job));
+            jobs.extend(all(len).map(|kinds| job(kinds, depth, Some(model))));
         }
     };
     jobs.extend(chosen(1));
@@ -522,8 +505,7 @@ fn compare_with_brute_force(violations: &mut Vec<String>, progress: &Progress) -
         // Every fifth sequence of two operations, because brute force is slow.
         for kinds in all(1).chain(all(2).step_by(5)) {
             let name = format!("{model:?} {kinds:?}");
-            let job =
-                Job { model, kinds, depth: 0, moments: Which::OfTheLast, is_page_cache: false };
+            let job = job(kinds, 0, Some(model));
             let (moments, ranges) = match play(&job, new_device(), &second) {
                 Ok(played) => played,
                 Err(problem) => {

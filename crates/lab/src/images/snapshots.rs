@@ -5,9 +5,9 @@
 //! model, not only the present.
 
 use super::content::Effect;
-use super::kinds::{self, Kind, LAST, Player, Point};
-use super::{Job, MODELS, Which};
-use crate::machine::memory::{Model, PAGE};
+use super::kinds::{Kind, LAST, Player, Point};
+use super::{Job, job, media};
+use crate::machine::memory::PAGE;
 use atomic_mmap::Result;
 
 /// The kinds of operation on snapshots.
@@ -110,17 +110,6 @@ const PATTERNS: [&[Option<Kind>]; 12] = {
         &[SEAL, IT, Some(DropOldest), IT, SEAL, IT],
     ]
 };
-
-fn job(kinds: Vec<Kind>, depth: u32, medium: Option<Model>) -> Job {
-    let model = medium.unwrap_or(Model::Chunk);
-    Job { model, kinds, depth, moments: Which::OfTheLast, is_page_cache: medium.is_none() }
-}
-
-/// Returns the media, and the other kinds of each: both models of memory, and the page cache.
-fn media() -> [(Option<Model>, &'static [Kind]); 3] {
-    let [first, second] = MODELS;
-    [(Some(first), &kinds::KINDS), (Some(second), &kinds::KINDS), (None, &kinds::ON_PAGE_CACHE)]
-}
 
 /// Returns the sequences of the first patterns, with each other kind, on each medium. Leaves out
 /// `Spilled`, which has many images.

@@ -6,8 +6,8 @@
 //! machine has no thread for them.
 
 use super::content::Effect;
-use super::kinds::{self, Kind, LAST, MAX_LEN, Player, Point, fill};
-use super::{Job, MODELS, Which};
+use super::kinds::{Kind, LAST, MAX_LEN, Player, Point, fill};
+use super::{Job, job, media};
 use crate::machine::memory::{Model, PAGE};
 use crate::machine::world::be_thread;
 use atomic_mmap::{AtomicMappedFile, DeployPolicy, Result, Stage, testing};
@@ -308,17 +308,6 @@ impl Player<'_> {
         self.commit(&file, stages, filled)?;
         self.step_with(Effect::Len(old), Point::Made, |me, _| me.file().set_len(old))
     }
-}
-
-fn job(kinds: Vec<Kind>, depth: u32, medium: Option<Model>) -> Job {
-    let model = medium.unwrap_or(Model::Chunk);
-    Job { model, kinds, depth, moments: Which::OfTheLast, is_page_cache: medium.is_none() }
-}
-
-/// Returns the media, and the other kinds of each: both models of memory, and the page cache.
-fn media() -> [(Option<Model>, &'static [Kind]); 3] {
-    let [first, second] = MODELS;
-    [(Some(first), &kinds::KINDS), (Some(second), &kinds::KINDS), (None, &kinds::ON_PAGE_CACHE)]
 }
 
 /// Returns the kinds of a medium. On page cache a stage has buffers, which take no space.
