@@ -28,8 +28,9 @@ usage: cargo run --release -p bench -- <what> [options]
   snapshots          measures writes with automatic snapshots, first writes after a snapshot, snapshots of a large file,
                      reads of snapshots, their space, and page sums, prints a table, and writes target/bench/snapshots.json
 
-  policies           measures mixes of reads and writes under each policy of deployment, hot spots within a budget, and
-                     the storage of sparse writes, prints a table, and writes target/bench/policies.json
+  policies           measures mixes of reads and writes under each policy of deployment, mixes and YCSB with
+                     background deployment beside the baselines, hot spots within a budget, new files by their time of
+                     allocation, and the storage of sparse writes, prints a table, and writes target/bench/policies.json
 
   tail               measures percentiles of reads and writes under each policy beside the raw copy, prints a table, and
                      writes target/bench/tail.json and tail.svg
@@ -45,7 +46,7 @@ usage: cargo run --release -p bench -- <what> [options]
 
   --quick            fewer rounds
   --only NAME        only the groups (small, documents, index, log, files; or tpcc, update, pages, small, readers, ycsb, bytes, speedtest1; or auto, touch, seal,
-                     snapshot_read, sums, space; or mixes, budget, sparse; or writes, transactions, reads, ram, scaling, volume, baselines, opening,
+                     snapshot_read, sums, space; or mixes, beside, ycsb, fill, budget, sparse; or writes, transactions, reads, ram, scaling, volume, baselines, opening,
                      dram) with this in their name
   --dir FOLDER       where the files lie (default: /dev/shm; for practical, and for the files on disk of fio and
                      sqlite, the temporary folder)
