@@ -50,6 +50,7 @@ MUTANTS = {
     'point_keeps_unverified': 'a point keeps slices of a damaged page that was only brought home (as first built)',
     'roll_unverified': 'a rollback says that it is under way before it has verified its pages (as first built)',
     'roll_not_accepted': 'an opening that finishes a rollback verifies its pages',
+    'accepted_not_stored': 'an opening that finishes a rollback stores no sums of the pages that it takes (as first built)',
     'roll_not_stored': 'a rollback stores no sums',
     'stale_left': 'a commit leaves sums of older states of its pages',
     'stale_left_by_point': 'a durable point leaves the sum of the one before it',
@@ -153,6 +154,7 @@ def narrow_operations(m, medium):
 
 def perform(s, op):
     STATS['operations'] += 1
+    s.check_places()
     name, args = op[0], op[1:]
     if name == 'redo':
         s.write(args[0], pinned=args[0])

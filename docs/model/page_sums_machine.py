@@ -302,6 +302,12 @@ class Sim:
                 s.replace_stale(p)
             s.passes_only(p, s.content(p), *([s.durable[p]] if s.medium == 'cache' else []))
 
+    def check_places(s):
+        """The present place of a verified page holds its sum. A keep may read it there after a change."""
+        for p, (total, present, _) in s.sums.items():
+            if total is not None and s.cur(f'S{p}{present}') != total:
+                raise Violation(f'page {p} has no sum {total} in place {present}')
+
     # ---- operations ----
 
     def slot(s, i, side):
@@ -528,6 +534,9 @@ class Sim:
         for p in sorted({i // 2 for i, _ in kept}):
             if not is_('roll_not_accepted'):
                 s.sums[p] = [s.content(p), 0, 0]
+                for k in range(3) if not is_('accepted_not_stored') else ():
+                    s.put(f'S{p}{k}', s.content(p), flush=False)
+        s.check_places()
         s.restore(kept)
 
     # ---- durable points ----

@@ -302,11 +302,16 @@ impl Engine {
 
     /// Takes what these pages hold for whole, as far as the file reaches. A rollback was cut off in
     /// the middle of their bytes, and is about to be finished. No other thread has the file.
+    ///
+    /// The sums go to the places, because a keep reads the place of the last durable point. No
+    /// crash needs them before the rollback is over: the next opening takes the pages again.
     pub(in crate::engine) fn accept_pages(&self, pages: &[PageIndex]) -> Result<()> {
         let len = self.len();
         for page in pages.iter().filter(|page| self.has_sums() && page.start() < len) {
             let region = self.region(page.region())?;
             let sum = self.sum_of_page(*page, region, len)?;
+            self.ensure_slice_word(*page)?;
+            unless!(AcceptedNotStored, self.store_covered_sum(*page, sum));
             region.sums().set(page.in_region(), (0, sum), true);
         }
         Ok(())

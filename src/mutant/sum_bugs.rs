@@ -64,6 +64,7 @@ macro_rules! with_those_of_sums {
                 SumNotInRecord "sum-not-in-record": "a flip record does not hold the page's sum",
                 CoveredSumNotStored "covered-sum-not-stored": "the sum of a flip record is not stored after the commit",
                 OlderSumsInRecords "older-sums-in-records": "flip records with older sums of a page stay active",
+                AcceptedNotStored "accepted-not-stored": "an opening that finishes a rollback stores no sums of its pages",
                 SumNotPublished "sum-not-published": "a new sum does not count after the commit",
                 DurableSumNotPublished "durable-sum-not-published": "the sum of a durable point does not count",
             }

@@ -178,8 +178,9 @@ impl Pair {
         self.reflection.store_word_through(place_at(page, place), page_sum::stored(page, sum));
     }
 
-    /// Stores the sum of a page to all of its places, through the cache. A flip record covers it.
-    /// The caller holds the page's lock, and the places are allocated.
+    /// Stores the sum of a page to all of its places, through the cache. A flip record covers it,
+    /// or the next opening stores it again. The caller holds the page's lock, and the places are
+    /// allocated.
     #[inline]
     pub(crate) fn store_covered_sum(&self, page: PageIndex, sum: u64) {
         for place in 0..SUM_PLACES as u8 {

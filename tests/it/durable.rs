@@ -59,9 +59,11 @@ fn copied(ground: &Ground, home: &Path, boot: Option<[u8; 16]>) -> Restarted {
     });
     let theirs = scratch.file(&format!(".atomic-mmap.{inode:x}"));
     common::copy_file(&reflection, &theirs);
-    let journal = reflection.with_added_extension("journal");
-    if journal.exists() {
-        common::copy_file(&journal, &theirs.with_added_extension("journal"));
+    for end in ["journal", "snapshots"] {
+        let companion = reflection.with_added_extension(end);
+        if companion.exists() {
+            common::copy_file(&companion, &theirs.with_added_extension(end));
+        }
     }
     let file = fs::File::options().read(true).write(true).open(&theirs).expect("open");
     for at in layout::SUPERBLOCKS {

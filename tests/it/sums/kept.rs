@@ -4,8 +4,10 @@
 //! written.
 
 use super::{LEN, PAGE, options, written};
-use crate::common::{Ground, Rng, Scratch, media, page_cache, reflections_in};
-use atomic_mmap::testing::{PageIndex, layout};
+use crate::common::{Ground, Rng, Scratch, assert_same, media, page_cache, reflections_in};
+use crate::durable::restarted;
+use atomic_mmap::testing::recorder::Recorder;
+use atomic_mmap::testing::{PageIndex, call, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Integrity};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -313,4 +315,36 @@ fn what_an_opening_keeps_for_a_snapshot_is_proven_by_its_sum() {
     assert_eq!(done.repaired.len(), 1, "{done:?}");
     file.read_at(&mut to, 5 * PAGE).expect("read");
     assert!(to == whole);
+}
+
+/// An opening that finished a rollback took the sums of its pages for those in a place that held
+/// another one. The next durable point kept that other sum for a snapshot, as the sum of its seal.
+#[test]
+fn an_opening_that_finishes_a_rollback_keeps_pages_with_their_sums() {
+    let Some(ground) = page_cache() else { return };
+    // Each of these points moves the sums to another place.
+    for points in 1..4 {
+        let (scratch, recorder) = (ground.scratch(), Recorder::new());
+        let path = scratch.file("state.dat");
+        let with_sums = options(&ground).integrity(Integrity::OnRead).journal_len(64 << 10);
+        let file = with_sums.open_recorded(&recorder, &path).expect("open");
+        file.write_at(&Rng(4).bytes(LEN as usize), 0).expect("write");
+        file.snapshot("a").expect("seal");
+        for n in 0..points {
+            file.write_at(&Rng(n).bytes(LEN as usize), 0).expect("write");
+            // Too long for the journal: no record repeats the sums.
+            file.sync().expect("sync");
+        }
+        let before = crate::common::read_all(&file);
+        // The first page was kept for "undo", and no other one, when the power fails.
+        recorder.fail_next(call::READ, 2, libc::EIO);
+        let Err(Error::Io { call: failed, .. }) = file.roll_back("a", Some("undo")) else {
+            panic!("a read fails");
+        };
+        assert_eq!(failed, "read page sums");
+        let image = restarted(&ground, &path);
+        let found = on_read(&ground, image.path());
+        let undo = found.open_snapshot("undo").expect("the rollback had begun").read_vec();
+        assert_same(&undo.expect("no damage"), &before, &format!("after {points} points"));
+    }
 }

@@ -19,6 +19,7 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         SnapshotUnproven | KeptDamageRolledBack => test("sums", "kept::damage_that_was_kept"),
         KeptUnverified => test("sums", "kept::a_durable_point_keeps"),
         CutKeptUnverified => test("sums", "kept::a_shrink_keeps"),
+        AcceptedNotStored => test("sums", "kept::an_opening_that_finishes"),
         CutNotNoted => test("sums", "kept::a_page_that_a_transaction_cuts"),
         ImportOverDamage => test("sums", "kept::an_import_over_damage"),
         ImportCutsDamage => test("sums", "kept::a_shorter_state"),
