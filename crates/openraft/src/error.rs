@@ -1,6 +1,6 @@
 //! Errors of the log store. Each message names the file.
 
-use atomic_mmap::StructureError;
+use atomic_mmap::{AtomicMappedFile, StructureError};
 use std::path::PathBuf;
 
 /// The result of this crate's functions.
@@ -72,9 +72,68 @@ pub enum Error {
         /// The index that it has.
         found: u64,
     },
+
+    /// The file has bytes, and none of a replicated file in this version's layout. Nothing was
+    /// changed.
+    #[error(
+        "{}: not a replicated file of this version; give it an empty file, or one that it has made",
+        path.display()
+    )]
+    NotReplicated {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// A committed command calls a function that this node has not registered. The command was not
+    /// applied here, and the node stops.
+    #[error(
+        "{}: a committed command calls the function {function:?}, which this node has not \
+         registered; register it and start the node again",
+        path.display()
+    )]
+    NoFunction {
+        /// The file.
+        path: PathBuf,
+        /// The name of the function.
+        function: String,
+    },
+
+    /// The state machine has failed before it had the effects of the entries to be purged. The log
+    /// was not changed.
+    #[error(
+        "{}: group {group}: the entries up to {index} stay: the state machine has failed before it \
+         had their effects durably; its own error says why",
+        path.display()
+    )]
+    NotInstalled {
+        /// The file.
+        path: PathBuf,
+        /// The name of the group.
+        group: String,
+        /// The index of the last entry that was to be purged.
+        index: u64,
+    },
+
+    /// A received snapshot cannot be sent on before it is installed.
+    #[error("this snapshot was received; install it, and send the machine's own snapshot then")]
+    NotSealed,
+
+    /// The temporary file of a snapshot's stream could not be written or read. The replicated file
+    /// was not changed.
+    #[error("{}: the stream of a snapshot beside it: {source}", path.display())]
+    Stream {
+        /// The replicated file.
+        path: PathBuf,
+        /// The system's error.
+        source: atomic_mmap::IoError,
+    },
 }
 
 impl Error {
+    pub(crate) fn stream(file: &AtomicMappedFile, source: std::io::Error) -> Error {
+        Error::Stream { path: file.path().into(), source: source.into() }
+    }
+
     /// Returns `true` if the disk, a quota or a limit of the file or log is full.
     pub fn is_full(&self) -> bool {
         use atomic_mmap::Error::{NoSpace, Structure, TooLarge, TooLong};

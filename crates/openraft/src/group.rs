@@ -161,6 +161,10 @@ impl Group {
         })
     }
 
+    pub fn not_installed(&self, index: u64) -> Error {
+        Error::NotInstalled { path: self.file().path().into(), group: self.name.clone(), index }
+    }
+
     fn is_purged(&self, tx: &mut Transaction<'_>) -> Result<bool> {
         Ok(tx.load::<Cell>(self.purged())? != Cell::none())
     }

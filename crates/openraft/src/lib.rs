@@ -15,8 +15,11 @@
 
 mod codec;
 mod error;
+pub mod file;
 mod group;
+mod progress;
 mod store;
 
 pub use error::{Error, Result};
+pub use progress::Progress;
 pub use store::{LogReader, LogStore};

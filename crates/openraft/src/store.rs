@@ -4,6 +4,7 @@
 
 use crate::error::Result;
 use crate::group::{Group, Which};
+use crate::progress::Progress;
 use atomic_mmap::{AtomicMappedFile, Roots};
 use openraft::storage::{LogFlushed, LogState, RaftLogReader, RaftLogStorage};
 use openraft::{
@@ -65,6 +66,7 @@ const ONLY: &str = "raft";
 /// [`append`]: RaftLogStorage::append
 pub struct LogStore<C: RaftTypeConfig> {
     group: Arc<Group>,
+    behind: Option<Progress>,
     config: PhantomData<C>,
 }
 
@@ -97,7 +99,19 @@ impl<C: RaftTypeConfig> LogStore<C> {
     /// Those of [`Roots::log`] and [`Roots::get_or_insert`]. `WrongType` if a newer version of this
     /// crate has made the group, or the names have other values. Nothing was then changed.
     pub fn in_roots(roots: &Roots, group: &str) -> Result<LogStore<C>> {
-        Ok(LogStore { group: Arc::new(Group::open(roots, group)?), config: PhantomData })
+        let group = Arc::new(Group::open(roots, group)?);
+        Ok(LogStore { group, behind: None, config: PhantomData })
+    }
+
+    /// Lets each purge wait until the state machine has the effects of the purged entries, durably.
+    ///
+    /// openraft purges the log beside the installation of a received snapshot, and not behind it. A
+    /// crash in between leaves a node that cannot start again: the log lacks entries that the
+    /// machine needs. Only the log store can wait. A [`FileMachine`](crate::file::FileMachine) has
+    /// a [`progress`](crate::file::FileMachine::progress). Another machine that outlives the
+    /// process reports its own.
+    pub fn behind(self, progress: Progress) -> LogStore<C> {
+        LogStore { behind: Some(progress), ..self }
     }
 
     /// Returns the file.
@@ -200,6 +214,12 @@ impl<C: RaftTypeConfig> RaftLogStorage<C> for LogStore<C> {
     }
 
     async fn purge(&mut self, log_id: LogId<C::NodeId>) -> Told<C, ()> {
+        if let Some(progress) = &self.behind {
+            let is_there = progress.wait_for(log_id.index).await;
+            let result =
+                if is_there { Ok(()) } else { Err(self.group.not_installed(log_id.index)) };
+            told::<C, _>(result, ErrorSubject::Log(log_id.clone()), ErrorVerb::Delete)?;
+        }
         let is_id = |entry: &C::Entry| *entry.get_log_id() == log_id;
         let purged = self.group.purge(log_id.index, &log_id, is_id);
         told::<C, _>(purged, ErrorSubject::Log(log_id), ErrorVerb::Delete)?;

@@ -6,6 +6,7 @@
 //! | `store` | is everything there after a reopen, and every error the right one? |
 //! | `full` | does a full disk leave the log as it was? |
 //! | `kill` | does everything acknowledged survive SIGKILL? |
+//! | `file` | is the replicated file changed exactly once, and equal on all nodes? |
 //! | `node` | does a Raft node go on where it ended? |
 
 #![allow(clippy::result_large_err, reason = "openraft's traits return its errors by value")]
@@ -13,6 +14,7 @@
 #[path = "../../../../tests/it/common/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of atomic-mmap")]
 mod common;
+mod file;
 mod full;
 mod kill;
 mod machine;

@@ -5,8 +5,10 @@ use atomic_mmap::{AtomicMappedFile, CloseMode, Name, Roots};
 use openraft::storage::{RaftLogReader, RaftLogStorage, RaftLogStorageExt};
 use openraft::testing::log_id;
 use openraft::{StorageError, Vote};
-use openraft_atomic_mmap::LogStore;
+use openraft_atomic_mmap::{LogStore, Progress};
 use pollster::block_on;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 
 /// Returns the indices and commands of all entries.
 fn entries(store: &mut LogStore<Types>) -> Vec<(u64, String)> {
@@ -227,4 +229,39 @@ fn handles_can_move_to_another_thread() {
     is_send::<openraft_atomic_mmap::LogReader<Types>>();
     is_send::<openraft_atomic_mmap::Error>();
     let _: fn(AtomicMappedFile) -> openraft_atomic_mmap::Result<LogStore<Types>> = LogStore::open;
+}
+
+/// openraft 0.9 purges the log beside the installation of a snapshot. A crash in between left a
+/// node that could not start: its log began behind its state.
+#[test]
+fn a_purge_waits_for_the_state_machine() {
+    let ground = common::page_cache().unwrap_or_else(common::ram);
+    let scratch = ground.scratch();
+    let progress = Progress::new(None);
+    let mut store = open(&ground, &scratch.file("raft.dat")).behind(progress.clone());
+    pollster::block_on(async {
+        store.blocking_append((0..10).map(|n| entry(1, n, "x"))).await.expect("appended");
+        for (reached, purged) in [(0, 0), (4, 4), (9, 7)] {
+            let mut purge = Box::pin(store.purge(log_id(1, 1, purged)));
+            assert!(now_or_never(purge.as_mut()).is_none(), "entry {purged} is not applied yet");
+            progress.reach(reached);
+            purge.await.expect("purged");
+        }
+        progress.reach(3); // a report that comes late changes nothing
+        store.purge(log_id(1, 1, 8)).await.expect("reached long ago");
+        progress.fail();
+        let error = store.purge(log_id(1, 1, 9)).await.expect_err("never reached");
+        assert!(error.to_string().contains("the entries up to 9 stay"), "{error}");
+        let state = store.get_log_state().await.expect("the state");
+        assert_eq!(state.last_purged_log_id, Some(log_id(1, 1, 8)));
+        assert_eq!(store.try_get_log_entries(0..).await.expect("entries").len(), 1);
+    });
+}
+
+/// Polls a future once.
+fn now_or_never<T>(future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
 }

@@ -1,0 +1,178 @@
+//! Writes and reads of a client, on one node.
+//!
+//! May import `machine`, `state`, `snapshot`, `command`.
+
+use super::command::{Answer, Command, Part, Stop};
+use super::machine::FileMachine;
+use super::snapshot::FileSnapshot;
+use super::state::State;
+use crate::error::{Error, Result as OfStore};
+use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
+use openraft::impls::OneshotResponder;
+use openraft::{Entry, Raft, RaftTypeConfig};
+use std::io::Read;
+use std::sync::Arc;
+
+/// The replicated file as a client on one node sees it. Offsets and lengths are in bytes.
+///
+/// A write returns once a majority of nodes has it durably, and this node has applied it. Only the
+/// leader takes writes and linearizable reads. Other nodes return openraft's `ForwardToLeader`,
+/// which names the leader.
+pub struct ReplicatedFile<C: RaftTypeConfig> {
+    raft: Raft<C>,
+    state: Arc<State>,
+}
+
+/// openraft's error of a write.
+pub type WriteError<C> = RaftError<
+    <C as RaftTypeConfig>::NodeId,
+    ClientWriteError<<C as RaftTypeConfig>::NodeId, <C as RaftTypeConfig>::Node>,
+>;
+
+/// openraft's error of a linearizable read.
+pub type ReadError<C> = RaftError<
+    <C as RaftTypeConfig>::NodeId,
+    CheckIsLeaderError<<C as RaftTypeConfig>::NodeId, <C as RaftTypeConfig>::Node>,
+>;
+
+/// An error of a [`ReplicatedFile`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError<C: RaftTypeConfig> {
+    /// The command was refused, and has changed nothing.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// The write may have happened, or may still happen, unless this is a `ForwardToLeader`.
+    #[error(transparent)]
+    Write(Box<WriteError<C>>),
+    /// This node is not the leader, or cannot reach a majority.
+    #[error(transparent)]
+    Read(Box<ReadError<C>>),
+    /// This node's file could not be read.
+    #[error(transparent)]
+    File(#[from] Error),
+}
+
+impl<C: RaftTypeConfig> From<Stop> for ClientError<C> {
+    fn from(stop: Stop) -> ClientError<C> {
+        match stop {
+            Stop::Refused(why) => ClientError::Refused(why),
+            Stop::Failed(error) => ClientError::File(error),
+        }
+    }
+}
+
+impl<C> ReplicatedFile<C>
+where
+    C: RaftTypeConfig<
+            D = Command,
+            R = Answer,
+            Entry = Entry<C>,
+            SnapshotData = FileSnapshot,
+            Responder = OneshotResponder<C>,
+        >,
+{
+    /// Makes a handle of a node and its machine.
+    pub fn new(raft: Raft<C>, machine: &FileMachine<C>) -> ReplicatedFile<C> {
+        ReplicatedFile { raft, state: Arc::clone(machine.state()) }
+    }
+
+    /// Writes all of `buf` at `offset`, in one atomic operation.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] past the end. [`ClientError::Write`].
+    pub async fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), ClientError<C>> {
+        self.write_many(&[(offset, buf)]).await
+    }
+
+    /// Writes each pair of an offset and bytes, all of them in one atomic operation.
+    ///
+    /// # Errors
+    /// Those of [`write_at`](Self::write_at).
+    pub async fn write_many(&self, parts: &[(u64, &[u8])]) -> Result<(), ClientError<C>> {
+        let part = |(offset, bytes): &(u64, &[u8])| Part { offset: *offset, bytes: bytes.to_vec() };
+        self.run(Command::Write(parts.iter().map(part).collect())).await.map(drop)
+    }
+
+    /// Makes the contents `len` bytes long. New bytes are zero.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`], [`ClientError::Write`].
+    pub async fn set_len(&self, len: u64) -> Result<(), ClientError<C>> {
+        self.run(Command::SetLen(len)).await.map(drop)
+    }
+
+    /// Calls a registered function, and returns its value.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if the function refuses. [`ClientError::Write`].
+    pub async fn call(&self, function: &str, argument: &[u8]) -> Result<Vec<u8>, ClientError<C>> {
+        let (function, argument) = (function.to_owned(), argument.to_vec());
+        self.run(Command::Call { function, argument }).await
+    }
+
+    async fn run(&self, command: Command) -> Result<Vec<u8>, ClientError<C>> {
+        match self.raft.client_write(command).await.map_err(|e| ClientError::Write(e.into()))?.data
+        {
+            Answer::Done => Ok(Vec::new()),
+            Answer::Value(value) => Ok(value),
+            Answer::Refused(why) => Err(ClientError::Refused(why)),
+        }
+    }
+
+    /// Fills `buf` with the bytes at `offset`. The read is linearizable: it sees each write that
+    /// has returned before it began, on any node.
+    ///
+    /// # Errors
+    /// [`ClientError::Read`] if this node is not the leader. [`ClientError::Refused`] past the end.
+    /// [`ClientError::File`].
+    pub async fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), ClientError<C>> {
+        let is_current = self.raft.ensure_linearizable().await;
+        is_current.map_err(|e| ClientError::Read(e.into()))?;
+        self.read_stale(buf, offset)
+    }
+
+    /// Fills `buf` with the bytes at `offset` as this node has them. They may be old, and are those
+    /// of one state of the file.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] past the end. [`ClientError::File`].
+    pub fn read_stale(&self, buf: &mut [u8], offset: u64) -> Result<(), ClientError<C>> {
+        Ok(self.state.read_at(buf, offset)?)
+    }
+
+    /// Returns the length of the contents as this node has them.
+    pub fn len_stale(&self) -> u64 {
+        self.state.len()
+    }
+
+    /// Returns the name of this node's newest snapshot. Another node can send the changes since
+    /// then: [`FileSnapshot::write_to`].
+    ///
+    /// # Errors
+    /// Those of [`AtomicMappedFile::open_snapshot`](atomic_mmap::AtomicMappedFile::open_snapshot).
+    pub fn newest_snapshot(&self) -> OfStore<Option<String>> {
+        Ok(self.state.newest()?.map(|snapshot| snapshot.name().to_owned()))
+    }
+
+    /// Receives the stream that [`FileSnapshot::write_to`] has written. The result is for
+    /// `Raft::install_full_snapshot`. Blocks while it reads.
+    ///
+    /// # Errors
+    /// [`Error::Stream`].
+    pub fn receive(&self, from: impl Read) -> OfStore<FileSnapshot> {
+        FileSnapshot::received(self.state.file(), from)
+    }
+}
+
+impl<C: RaftTypeConfig> Clone for ReplicatedFile<C> {
+    fn clone(&self) -> ReplicatedFile<C> {
+        ReplicatedFile { raft: self.raft.clone(), state: Arc::clone(&self.state) }
+    }
+}
+
+impl<C: RaftTypeConfig> std::fmt::Debug for ReplicatedFile<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("ReplicatedFile").field(self.state.file()).finish()
+    }
+}

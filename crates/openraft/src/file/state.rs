@@ -1,0 +1,301 @@
+//! The replicated file of one node: its header, the application of commands, its snapshots.
+//!
+//! Nothing here depends on openraft: log ids and memberships are values that serde encodes.
+//!
+//! Invariants:
+//! 1. The applied log id changes in the transaction of the change that it names.
+//! 2. The name of a snapshot follows from the applied log id that it holds. A committed log never
+//!    changes, so snapshots of one name are equal on all nodes.
+//! 3. No snapshot is sealed between a look at the applied log id and the next change: `changing`
+//!    is held.
+//!
+//! May import `command`, and `codec` and `error` of the crate.
+
+use super::command::{Answer, Command, Contents, Functions, HEADER, Stop, in_file};
+use crate::codec::{Cell, decode, encode};
+use crate::error::{Error, Result};
+use atomic_mmap::zerocopy::little_endian::U64;
+use atomic_mmap::{AtomicMappedFile, Snapshot, SnapshotError, StreamError, Transaction};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{Read, Seek, SeekFrom};
+use std::sync::{Mutex, PoisonError};
+
+const MAGIC: [u8; 16] = *b"atomic-mmap raft";
+const VERSION: u64 = 1;
+const VERSION_AT: u64 = 16;
+const APPLIED_AT: u64 = 64;
+const MEMBERSHIP_AT: u64 = 192;
+/// Length of the sum and the length in front of the membership, in bytes.
+const MEMBERSHIP_HEAD: u64 = 8;
+const LONGEST_MEMBERSHIP: u64 = HEADER - MEMBERSHIP_AT - MEMBERSHIP_HEAD;
+
+/// The beginning of the name of each snapshot that is made here.
+const PREFIX: &str = "raft-";
+/// Number of snapshots that stay. A node that has the older one needs the changes alone.
+const KEPT: usize = 2;
+
+/// The name of the file in errors.
+const GROUP: &str = "file";
+
+/// The effect of a log entry.
+pub(super) enum Change<'a, M> {
+    Nothing,
+    Command(&'a Command),
+    Membership(&'a M),
+}
+
+/// The applied log id and the last membership of one state of the file.
+pub(super) type Applied<I, M> = (Option<I>, Option<M>);
+
+pub(super) struct State {
+    file: AtomicMappedFile,
+    functions: Functions,
+    /// Held while the file is changed or sealed.
+    changing: Mutex<()>,
+}
+
+impl State {
+    /// Takes a file. Writes the header of an empty one.
+    pub fn open(file: AtomicMappedFile, functions: Functions) -> Result<State> {
+        let is_ours = file.try_transact(|tx| {
+            if tx.is_empty()? {
+                tx.set_len(HEADER)?;
+                tx.write_at(&MAGIC, 0)?;
+                tx.store(VERSION_AT, &U64::new(VERSION))?;
+                return Ok::<_, Error>(true);
+            }
+            if tx.len()? < HEADER {
+                return Ok(false);
+            }
+            let version = tx.load::<U64>(VERSION_AT)?.get();
+            Ok(tx.load::<[u8; 16]>(0)? == MAGIC && version == VERSION)
+        })?;
+        match is_ours {
+            true => Ok(State { file, functions, changing: Mutex::new(()) }),
+            false => Err(Error::NotReplicated { path: file.path().into() }),
+        }
+    }
+
+    pub fn file(&self) -> &AtomicMappedFile {
+        &self.file
+    }
+
+    /// Returns the length of the contents in bytes.
+    pub fn len(&self) -> u64 {
+        self.file.len().saturating_sub(HEADER)
+    }
+
+    /// Fills `buf` with the bytes at `offset` of the contents.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> std::result::Result<(), Stop> {
+        Ok(self.file.read_at(buf, in_file(offset)?)?)
+    }
+
+    /// Returns the applied log id and the membership.
+    pub fn applied<I: DeserializeOwned, M: DeserializeOwned>(&self) -> Result<Applied<I, M>> {
+        self.file.try_transact(|tx| {
+            let cell = tx.load(APPLIED_AT)?;
+            let mut bytes = vec![0; (HEADER - MEMBERSHIP_AT) as usize];
+            tx.read_at(&mut bytes, MEMBERSHIP_AT)?;
+            Ok((self.id_of(cell)?, self.membership_of(&bytes)?))
+        })
+    }
+
+    /// Applies the log entry `id`: its effect and the id, in one transaction.
+    pub fn apply<I, M>(&self, id: &I, change: &Change<'_, M>) -> Result<Answer>
+    where
+        I: Serialize + DeserializeOwned,
+        M: Serialize + DeserializeOwned,
+    {
+        let applied = Cell::holding(id).map_err(|e| self.not_encoded("the applied log id", e))?;
+        let membership = match change {
+            Change::Membership(membership) => Some(self.encoded_membership(*membership)?),
+            _ => None,
+        };
+        let _changing = self.changing();
+        let tried = self.file.try_transact(|tx| {
+            let answer = match change {
+                Change::Command(command) => self.run(tx, command)?,
+                _ => Answer::Done,
+            };
+            if let Some(bytes) = &membership {
+                tx.write_at(bytes, MEMBERSHIP_AT)?;
+            }
+            tx.store(APPLIED_AT, &applied)?;
+            Ok(answer)
+        });
+        match tried {
+            Ok(answer) => Ok(answer),
+            Err(Stop::Failed(error)) => Err(error),
+            Err(Stop::Refused(why)) => {
+                // The writes of the command were forgotten. The entry counts as applied.
+                self.file.store(APPLIED_AT, &applied)?;
+                Ok(Answer::Refused(why))
+            }
+        }
+    }
+
+    fn run(
+        &self,
+        tx: &mut Transaction<'_>,
+        command: &Command,
+    ) -> std::result::Result<Answer, Stop> {
+        let mut contents = Contents(tx);
+        match command {
+            Command::Write(parts) => {
+                parts.iter().try_for_each(|part| contents.write_at(&part.bytes, part.offset))?;
+                Ok(Answer::Done)
+            }
+            Command::SetLen(len) => contents.set_len(*len).map(|()| Answer::Done),
+            Command::Call { function, argument } => {
+                let Some(run) = self.functions.get(function) else {
+                    let (path, function) = (self.file.path().into(), function.clone());
+                    return Err(Stop::Failed(Error::NoFunction { path, function }));
+                };
+                run(&mut contents, argument).map(Answer::Value)
+            }
+        }
+    }
+
+    fn changing(&self) -> std::sync::MutexGuard<'_, ()> {
+        // A panic of a registered function has changed nothing.
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- the header ----
+
+    fn not_encoded(&self, what: &str, source: postcard::Error) -> Error {
+        let (path, group) = (self.file.path().into(), GROUP.to_owned());
+        Error::Encode { path, group, what: what.to_owned(), source }
+    }
+
+    fn damaged(&self, what: &str) -> Error {
+        let (path, group) = (self.file.path().into(), GROUP.to_owned());
+        Error::Checksum { path, group, what: what.to_owned() }
+    }
+
+    fn decoded<T: DeserializeOwned>(&self, what: &str, bytes: &[u8]) -> Result<T> {
+        decode(bytes).map_err(|source| {
+            let (path, group) = (self.file.path().into(), GROUP.to_owned());
+            Error::Decode { path, group, what: what.to_owned(), source }
+        })
+    }
+
+    fn id_of<I: DeserializeOwned>(&self, cell: Cell) -> Result<Option<I>> {
+        const WHAT: &str = "the applied log id";
+        let bytes = cell.value().map_err(|_| self.damaged(WHAT))?;
+        bytes.map(|bytes| self.decoded(WHAT, bytes)).transpose()
+    }
+
+    fn encoded_membership<M: Serialize + DeserializeOwned>(
+        &self,
+        membership: &M,
+    ) -> Result<Vec<u8>> {
+        let what = "the membership";
+        let encoded = encode(membership).map_err(|e| self.not_encoded(what, e))?;
+        if encoded.len() as u64 > LONGEST_MEMBERSHIP {
+            return Err(self.not_encoded(what, postcard::Error::SerializeBufferFull));
+        }
+        let mut bytes = crc32c::crc32c(&encoded).to_le_bytes().to_vec();
+        bytes.extend_from_slice(&(encoded.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&encoded);
+        // Equal memberships make equal files: nothing of a longer one stays.
+        bytes.resize((HEADER - MEMBERSHIP_AT) as usize, 0);
+        Ok(bytes)
+    }
+
+    fn membership_of<M: DeserializeOwned>(&self, bytes: &[u8]) -> Result<Option<M>> {
+        const WHAT: &str = "the membership";
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let (sum, len) = (word(0), word(4) as usize);
+        if len == 0 {
+            return Ok(None);
+        }
+        let encoded = bytes[MEMBERSHIP_HEAD as usize..].get(..len);
+        let whole = encoded.filter(|encoded| crc32c::crc32c(encoded) == sum);
+        self.decoded(WHAT, whole.ok_or_else(|| self.damaged(WHAT))?).map(Some)
+    }
+
+    // ---- snapshots ----
+
+    /// Seals the present state, and makes it durable. Returns the snapshot. `index` returns the
+    /// index of a log id.
+    pub fn seal<I, M>(&self, index: impl Fn(&I) -> u64) -> Result<Snapshot>
+    where
+        I: Serialize + DeserializeOwned,
+        M: DeserializeOwned,
+    {
+        let _changing = self.changing();
+        let (id, _) = self.applied::<I, M>()?;
+        let name = match &id {
+            Some(id) => {
+                let encoded = encode(id).map_err(|e| self.not_encoded("the applied log id", e))?;
+                format!("{PREFIX}{:020}-{:08x}", index(id), crc32c::crc32c(&encoded))
+            }
+            None => format!("{PREFIX}empty"),
+        };
+        match self.file.snapshot(&name) {
+            Err(atomic_mmap::Error::Snapshot { why: SnapshotError::Exists { .. }, .. }) => {}
+            sealed => drop(sealed?),
+        }
+        self.retain()?;
+        Ok(self.file.open_snapshot(&name)?)
+    }
+
+    /// Drops all but the newest snapshots. One that a reader has open stays until the next time.
+    fn retain(&self) -> Result<()> {
+        let all = self.file.snapshots();
+        let ours = all.iter().filter(|info| info.name.starts_with(PREFIX));
+        for info in ours.rev().skip(KEPT) {
+            match self.file.drop_snapshot(&info.name) {
+                Err(atomic_mmap::Error::Snapshot { why: SnapshotError::InUse { .. }, .. }) => {}
+                dropped => dropped?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the newest snapshot.
+    pub fn newest(&self) -> Result<Option<Snapshot>> {
+        let _changing = self.changing();
+        let all = self.file.snapshots();
+        let newest = all.iter().rev().find(|info| info.name.starts_with(PREFIX));
+        Ok(newest.map(|info| self.file.open_snapshot(&info.name)).transpose()?)
+    }
+
+    /// Returns the applied log id and the membership of a snapshot.
+    pub fn applied_of<I: DeserializeOwned, M: DeserializeOwned>(
+        &self,
+        snapshot: &Snapshot,
+    ) -> Result<Applied<I, M>> {
+        let mut bytes = vec![0; (HEADER - MEMBERSHIP_AT) as usize];
+        snapshot.read_at(&mut bytes, MEMBERSHIP_AT)?;
+        Ok((self.id_of(snapshot.load(APPLIED_AT)?)?, self.membership_of(&bytes)?))
+    }
+
+    /// Gives the file the state of a stream, atomically and durably. `name` is the snapshot's.
+    ///
+    /// A stream of changes is relative to a snapshot that this node had when it asked for the
+    /// stream. The file goes back to that snapshot first. A crash in between leaves that state:
+    /// the log has no purged entry behind the newest snapshot.
+    pub fn install(&self, name: &str, stream: &mut (impl Read + Seek)) -> Result<()> {
+        let _changing = self.changing();
+        if self.file.snapshots().iter().any(|info| info.name == name) {
+            // An equal state, as invariant 2 says.
+            return Ok(self.file.roll_back(name, None)?);
+        }
+        match self.file.import_over(&mut *stream) {
+            Err(atomic_mmap::Error::Stream {
+                why: StreamError::WrongBase { base, .. }, ..
+            }) if self.file.snapshots().iter().any(|info| info.name == base) => {
+                self.file.roll_back(&base, None)?;
+                stream.seek(SeekFrom::Start(0)).map_err(|e| Error::stream(&self.file, e))?;
+                self.file.import(stream)?;
+            }
+            imported => drop(imported?),
+        }
+        self.retain()
+    }
+}
