@@ -1,12 +1,14 @@
 //! Errors of the log store. Each message names the file.
 
-use atomic_mmap::{AtomicMappedFile, StructureError};
+use atomic_mmap::StructureError;
+use std::io;
 use std::path::PathBuf;
 
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of a log store. openraft gets it as the source of a `StorageError`.
+/// An error of a log store. openraft 0.9 gets it as the source of a `StorageError`, and 0.10 in an
+/// `io::Error`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -130,7 +132,8 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn stream(file: &AtomicMappedFile, source: std::io::Error) -> Error {
+    #[cfg(feature = "openraft-0-9")]
+    pub(crate) fn stream(file: &atomic_mmap::AtomicMappedFile, source: io::Error) -> Error {
         Error::Stream { path: file.path().into(), source: source.into() }
     }
 
@@ -142,5 +145,24 @@ impl Error {
             Error::File(Structure { why, .. }) => matches!(why, StructureError::Full { .. }),
             _ => false,
         }
+    }
+}
+
+/// Contains the error. The kind is that of the file's or the stream's error, `InvalidData` for
+/// stored bytes that are no value, and `InvalidInput` for what a caller passed.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        let kind = match &error {
+            Error::File(file) => io::Error::from(file.clone()).kind(),
+            Error::Stream { source, .. } => source.kind(),
+            Error::Decode { .. } | Error::Checksum { .. } | Error::NotReplicated { .. } => {
+                io::ErrorKind::InvalidData
+            }
+            Error::Encode { .. } | Error::NotConsecutive { .. } | Error::NotSealed => {
+                io::ErrorKind::InvalidInput
+            }
+            Error::NoFunction { .. } | Error::NotInstalled { .. } => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
     }
 }

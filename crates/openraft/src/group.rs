@@ -165,6 +165,15 @@ impl Group {
         Error::NotInstalled { path: self.file().path().into(), group: self.name.clone(), index }
     }
 
+    /// [Appends](Self::append), and waits until the entries are [durable](Self::durable).
+    pub async fn append_durably<E: Serialize + DeserializeOwned>(
+        &self,
+        entries: impl Iterator<Item = (u64, E)>,
+    ) -> Result<()> {
+        self.append(entries)?;
+        self.durable().await
+    }
+
     fn is_purged(&self, tx: &mut Transaction<'_>) -> Result<bool> {
         Ok(tx.load::<Cell>(self.purged())? != Cell::none())
     }

@@ -15,11 +15,19 @@
 
 mod codec;
 mod error;
+#[cfg(feature = "openraft-0-9")]
 pub mod file;
 mod group;
 mod progress;
 mod store;
+#[cfg(feature = "openraft-0-10")]
+mod v0_10;
+#[cfg(feature = "openraft-0-9")]
+mod v0_9;
+
+#[cfg(not(any(feature = "openraft-0-9", feature = "openraft-0-10")))]
+compile_error!("choose a version of openraft: the feature openraft-0-9 or openraft-0-10");
 
 pub use error::{Error, Result};
-pub use progress::Progress;
+pub use progress::{Progress, Step};
 pub use store::{LogReader, LogStore};

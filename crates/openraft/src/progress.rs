@@ -48,7 +48,7 @@ impl Progress {
 
     /// Begins a step of the machine. If it ends without [`Step::end`], by an error or a panic, the
     /// machine has failed.
-    pub(crate) fn step(&self) -> Step {
+    pub fn step(&self) -> Step {
         Step(Some(self.clone()))
     }
 
@@ -65,7 +65,9 @@ impl Progress {
 }
 
 /// A step of a machine that is under way.
-pub(crate) struct Step(Option<Progress>);
+#[derive(Debug)]
+#[must_use = "the machine has failed when it is dropped"]
+pub struct Step(Option<Progress>);
 
 impl Step {
     /// Ends the step well.

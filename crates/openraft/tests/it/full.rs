@@ -1,12 +1,9 @@
 //! Full disks. The limit on the length of files (`ulimit -f`) stands for one, and atomic-mmap
 //! treats it as one. It holds for a whole process, so a child has it.
 
-use super::{Types, common, entry, open, open_file};
+use super::calls::{append, entries, entry, save_vote};
+use super::{Store, Vote, common, open_as, open_file, vote};
 use atomic_mmap::{Name, Roots};
-use openraft::Vote;
-use openraft::storage::{RaftLogReader, RaftLogStorage, RaftLogStorageExt};
-use openraft_atomic_mmap::LogStore;
-use pollster::block_on;
 
 const CHILD: &str = concat!(module_path!(), "::plays_the_child_with_a_limit_if_it_is_one");
 
@@ -16,9 +13,8 @@ fn limit_files_to(bytes: u64) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
 }
 
-fn indices(store: &mut LogStore<Types>) -> Vec<u64> {
-    let entries = block_on(store.try_get_log_entries(..)).expect("read");
-    entries.iter().map(|entry| entry.log_id.index).collect()
+fn indices(store: &mut Store) -> Vec<u64> {
+    entries(store, ..).iter().map(|entry| entry.log_id.index).collect()
 }
 
 #[test]
@@ -26,24 +22,24 @@ fn plays_the_child_with_a_limit_if_it_is_one() {
     let Some((role, path)) = common::role() else { return };
     let medium = role.parse().expect("a medium");
     let ground = common::Ground { base: path.parent().expect("a folder").to_owned(), medium };
-    let mut store = open(&ground, &path);
-    block_on(store.blocking_append([entry(1, 0, "first")])).expect("append");
+    let mut store: Store = open_as(&ground, &path);
+    append(&mut store, [entry(1, 0, "first")]).expect("append");
     let len = store.file().len();
     limit_files_to(len);
     let batch = || [entry(1, 1, "small"), entry(1, 2, "x".repeat(len as usize))];
     for _ in 0..3 {
-        let error = block_on(store.blocking_append(batch())).expect_err("no space").to_string();
+        let error = append(&mut store, batch()).expect_err("no space");
         assert!(error.contains("ulimit -f") && error.contains("raft.dat"), "{error}");
         assert_eq!(indices(&mut store), [0], "the small one is not there either");
     }
-    block_on(store.save_vote(&Vote::new(2, 1))).expect("needs no space");
-    block_on(store.blocking_append([entry(1, 1, "small")])).expect("fits");
+    save_vote(&mut store, Vote::new(2, 1)); // needs no space
+    append(&mut store, [entry(1, 1, "small")]).expect("fits");
     drop(store);
     limit_files_to(libc::RLIM_INFINITY);
-    let mut store = open(&ground, &path);
+    let mut store: Store = open_as(&ground, &path);
     assert_eq!(indices(&mut store), [0, 1]);
-    assert_eq!(block_on(store.read_vote()), Ok(Some(Vote::new(2, 1))));
-    block_on(store.blocking_append([entry(1, 2, "x".repeat(len as usize))])).expect("space again");
+    assert_eq!(vote(&mut store).expect("vote"), Some(Vote::new(2, 1)));
+    append(&mut store, [entry(1, 2, "x".repeat(len as usize))]).expect("space again");
 }
 
 #[test]
@@ -59,12 +55,12 @@ fn the_limit_of_a_log_is_an_error_that_says_so() {
     let ground = common::ram();
     let scratch = ground.scratch();
     let roots = Roots::open(open_file(&ground, &scratch.file("raft.dat"))).expect("roots");
-    let mut store = LogStore::<Types>::in_roots(&roots, "a").expect("open");
+    let mut store = Store::in_roots(&roots, "a").expect("open");
     let log = roots.log(Name::from("a.log").of_type(1)).expect("the log");
     log.set_limit(Some(64 << 10)).expect("a limit");
     let wide = |n| entry(1, n, "x".repeat(10_000));
-    block_on(store.blocking_append((0..5).map(wide))).expect("append");
-    let error = block_on(store.blocking_append((5..10).map(wide))).expect_err("full").to_string();
+    append(&mut store, (0..5).map(wide)).expect("append");
+    let error = append(&mut store, (5..10).map(wide)).expect_err("full");
     assert!(error.contains("bytes of a log"), "{error}");
     assert_eq!(indices(&mut store), [0, 1, 2, 3, 4]);
 }

@@ -6,12 +6,8 @@
 //! acknowledged call, or after the next one.
 
 use super::common::{self, Ground, Rng, child, role};
-use super::{Types, entry, open};
-use openraft::storage::{RaftLogReader, RaftLogStorage, RaftLogStorageExt};
-use openraft::testing::log_id;
-use openraft::{Entry, LogId, Vote};
-use openraft_atomic_mmap::LogStore;
-use pollster::block_on;
+use super::{Entry, Id, Store, Vote, calls, log_id, open_as, truncate, vote};
+use calls::entry;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -26,7 +22,7 @@ const CHILD: &str = concat!(module_path!(), "::plays_the_child_that_is_killed_if
 struct State {
     /// The number of calls.
     calls: u64,
-    vote: Option<Vote<u64>>,
+    vote: Option<Vote>,
     committed: Option<(u64, u64)>,
     /// Term and index.
     purged: Option<(u64, u64)>,
@@ -54,23 +50,22 @@ fn command(term: u64, index: u64) -> String {
 
 /// A call on the store.
 enum Call {
-    Vote(Vote<u64>),
-    Committed(LogId<u64>),
-    Truncate(LogId<u64>),
-    Purge(LogId<u64>),
-    Append(Vec<Entry<Types>>),
+    Vote(Vote),
+    Committed(Id),
+    Truncate(Id),
+    Purge(Id),
+    Append(Vec<Entry>),
 }
 
 impl Call {
-    fn make(self, store: &mut LogStore<Types>) {
-        let done = match self {
-            Call::Vote(vote) => block_on(store.save_vote(&vote)),
-            Call::Committed(id) => block_on(store.save_committed(Some(id))),
-            Call::Truncate(id) => block_on(store.truncate(id)),
-            Call::Purge(id) => block_on(store.purge(id)),
-            Call::Append(entries) => block_on(store.blocking_append(entries)),
-        };
-        done.expect("the call");
+    fn make(self, store: &mut Store) {
+        match self {
+            Call::Vote(vote) => calls::save_vote(store, vote),
+            Call::Committed(id) => calls::save_committed(store, Some(id)),
+            Call::Truncate(id) => truncate(store, id),
+            Call::Purge(id) => calls::purge(store, id),
+            Call::Append(entries) => calls::append(store, entries).expect("the call"),
+        }
     }
 }
 
@@ -83,7 +78,7 @@ fn next_call(state: &State) -> (Call, State) {
     let (next, len) = (state.next(), state.terms.len() as u64);
     let kind = rng.below(8);
     let index = state.first + rng.below(len);
-    let picked = || log_id(state.term_of(index), 1, index);
+    let picked = || log_id(state.term_of(index), index);
     let call = match kind {
         0 => {
             let vote = Vote::new(term, rng.below(5));
@@ -115,15 +110,14 @@ fn next_call(state: &State) -> (Call, State) {
 }
 
 /// Returns what the store has, apart from the number of calls. Checks every command.
-fn found(store: &mut LogStore<Types>, calls: u64) -> State {
-    let ends = block_on(store.get_log_state()).expect("state");
-    let mut state =
-        State { calls, vote: block_on(store.read_vote()).expect("vote"), ..State::default() };
-    let pair = |id: openraft::LogId<u64>| (id.leader_id.term, id.index);
-    state.committed = block_on(store.read_committed()).expect("committed").map(pair);
-    state.purged = ends.last_purged_log_id.map(pair);
+fn found(store: &mut Store, calls: u64) -> State {
+    let (purged, _) = calls::ends(store);
+    let mut state = State { calls, vote: vote(store).expect("vote"), ..State::default() };
+    let pair = |id: Id| (id.leader_id.term, id.index);
+    state.committed = calls::committed(store).map(pair);
+    state.purged = purged.map(pair);
     state.first = state.purged.map_or(0, |(_, index)| index + 1);
-    for (n, found) in (state.first..).zip(block_on(store.try_get_log_entries(..)).expect("read")) {
+    for (n, found) in (state.first..).zip(calls::entries(store, ..)) {
         let term = found.log_id.leader_id.term;
         assert_eq!(found, entry(term, n, command(term, n)));
         state.terms.push(term);
@@ -141,7 +135,7 @@ fn acknowledged(path: &Path) -> u64 {
 }
 
 /// Returns the state that the store has: after the acknowledged calls, or after one call more.
-fn check(store: &mut LogStore<Types>, path: &Path) -> State {
+fn check(store: &mut Store, path: &Path) -> State {
     let mut state = State::default();
     let calls = acknowledged(path);
     while state.calls < calls {
@@ -160,7 +154,7 @@ fn plays_the_child_that_is_killed_if_it_is_one() {
     let Some((role, path)) = role() else { return };
     let medium = role.parse().expect("a medium");
     let ground = Ground { base: path.parent().expect("a folder").to_owned(), medium };
-    let mut store = open(&ground, &path);
+    let mut store = open_as(&ground, &path);
     let mut state = check(&mut store, &path);
     let mut diary = OpenOptions::new().create(true).append(true).open(diary(&path)).expect("diary");
     // Each acknowledged call is a byte. The call that the last child made without one comes first.
@@ -207,7 +201,7 @@ fn check_kills(ground: Option<Ground>, seed: u64) {
     for round in 0..ROUNDS {
         kill_a_child(&path, &ground, round, &mut rng);
     }
-    let state = check(&mut open(&ground, &path), &path);
+    let state = check(&mut open_as(&ground, &path), &path);
     assert!(state.calls > ROUNDS, "nothing was tested");
 }
 

@@ -7,42 +7,33 @@
 //! | `full` | does a full disk leave the log as it was? |
 //! | `kill` | does everything acknowledged survive SIGKILL? |
 //! | `file` | is the replicated file changed exactly once, and equal on all nodes? |
+//! | `file` | is the replicated file changed exactly once, and equal on all nodes? |
 //! | `node` | does a Raft node go on where it ended? |
+//! | `upgrade` | does a version of openraft read a store of the other one? |
+//!
+//! All but `upgrade` and `file` run under each version of openraft: `v0_9` and `v0_10` have what
+//! differs.
 
-#![allow(clippy::result_large_err, reason = "openraft's traits return its errors by value")]
+#![allow(clippy::result_large_err, reason = "the traits of openraft 0.9 return errors by value")]
+#![allow(clippy::duplicate_mod, reason = "tests of both versions are in one file")]
 
 #[path = "../../../../tests/it/common/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of atomic-mmap")]
 mod common;
-mod file;
-mod full;
-mod kill;
-mod machine;
-mod node;
-mod store;
-mod suite;
+mod upgrade;
+mod v0_10;
+mod v0_9;
 
 use atomic_mmap::AtomicMappedFile;
 use common::Ground;
-use openraft::testing::log_id;
-use openraft::{Entry, EntryPayload};
 use openraft_atomic_mmap::LogStore;
-use std::io::Cursor;
 use std::path::Path;
-
-openraft::declare_raft_types!(
-    /// Commands are strings, and so are answers.
-    pub Types: D = String, R = String
-);
 
 fn open_file(ground: &Ground, path: &Path) -> AtomicMappedFile {
     ground.options().create(true).open(path).expect("open")
 }
 
-fn open(ground: &Ground, path: &Path) -> LogStore<Types> {
+/// Opens a store. `C` has the types of one version of openraft.
+fn open_as<C>(ground: &Ground, path: &Path) -> LogStore<C> {
     LogStore::open(open_file(ground, path)).expect("a store")
-}
-
-fn entry(term: u64, index: u64, command: impl Into<String>) -> Entry<Types> {
-    Entry { log_id: log_id(term, 1, index), payload: EntryPayload::Normal(command.into()) }
 }

@@ -1,70 +1,23 @@
 //! A Raft node of openraft on the store, alone in its cluster.
 
-use super::common;
 use super::machine::Machine;
-use super::{Types, open};
-use openraft::error::{InstallSnapshotError, RPCError, RaftError, Unreachable};
-use openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
-use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
-    VoteRequest, VoteResponse,
-};
-use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
-use std::collections::BTreeSet;
-use std::io;
+use super::network::Alone;
+use super::openraft::{BasicNode, Config, SnapshotPolicy};
+use super::{Raft, common, open_as};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A network without another node.
-struct Alone;
-
-type Answer<T, E = openraft::error::Infallible> =
-    Result<T, RPCError<u64, BasicNode, RaftError<u64, E>>>;
-
-fn unreachable<T, E: std::error::Error>() -> Answer<T, E> {
-    Err(RPCError::Unreachable(Unreachable::new(&io::Error::other("alone"))))
-}
-
-impl RaftNetwork<Types> for Alone {
-    async fn append_entries(
-        &mut self,
-        _: AppendEntriesRequest<Types>,
-        _: RPCOption,
-    ) -> Answer<AppendEntriesResponse<u64>> {
-        unreachable()
-    }
-
-    async fn install_snapshot(
-        &mut self,
-        _: InstallSnapshotRequest<Types>,
-        _: RPCOption,
-    ) -> Answer<InstallSnapshotResponse<u64>, InstallSnapshotError> {
-        unreachable()
-    }
-
-    async fn vote(&mut self, _: VoteRequest<u64>, _: RPCOption) -> Answer<VoteResponse<u64>> {
-        unreachable()
-    }
-}
-
-impl RaftNetworkFactory<Types> for Alone {
-    type Network = Alone;
-
-    async fn new_client(&mut self, _: u64, _: &BasicNode) -> Alone {
-        Alone
-    }
-}
-
-async fn start(ground: &common::Ground, path: &Path) -> (Raft<Types>, Machine) {
+async fn start(ground: &common::Ground, path: &Path) -> (Raft, Machine) {
     let config = Config { snapshot_policy: SnapshotPolicy::Never, ..Config::default() };
     let config = Arc::new(config.validate().expect("a configuration"));
     let machine = Machine::default();
-    let store = open(ground, path);
+    let store = open_as(ground, path);
     let raft = Raft::new(1, config, Alone, store, machine.clone()).await.expect("a node");
     (raft, machine)
 }
 
-async fn leads(raft: &Raft<Types>) {
+async fn leads(raft: &Raft) {
     raft.wait(Some(common::HANGS)).current_leader(1, "leads").await.expect("a leader");
 }
 
@@ -76,7 +29,9 @@ fn a_node_goes_on_where_it_ended() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.expect("a runtime").block_on(async {
         let (raft, machine) = start(&ground, &path).await;
-        raft.initialize(BTreeSet::from([1])).await.expect("a cluster of one");
+        raft.initialize(BTreeMap::from([(1, BasicNode::default())]))
+            .await
+            .expect("a cluster of one");
         leads(&raft).await;
         let commands: Vec<String> = (0..20).map(|n| format!("command {n}")).collect();
         for command in &commands {

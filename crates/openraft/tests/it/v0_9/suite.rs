@@ -2,18 +2,17 @@
 
 use super::common::{self, Ground, Scratch};
 use super::machine::Machine;
-use super::{Types, open};
-use openraft::StorageError;
-use openraft::testing::{StoreBuilder, Suite};
-use openraft_atomic_mmap::LogStore;
+use super::openraft::StorageError;
+use super::openraft::testing::{StoreBuilder, Suite};
+use super::{Store, Types, open_as};
 
 /// Makes a new store in a folder of its own for each test.
 struct Builder(Ground);
 
-impl StoreBuilder<Types, LogStore<Types>, Machine, Scratch> for Builder {
-    async fn build(&self) -> Result<(Scratch, LogStore<Types>, Machine), StorageError<u64>> {
+impl StoreBuilder<Types, Store, Machine, Scratch> for Builder {
+    async fn build(&self) -> Result<(Scratch, Store, Machine), StorageError<u64>> {
         let scratch = self.0.scratch();
-        let store = open(&self.0, &scratch.file("raft.dat"));
+        let store = open_as(&self.0, &scratch.file("raft.dat"));
         Ok((scratch, store, Machine::default()))
     }
 }

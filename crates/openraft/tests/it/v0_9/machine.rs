@@ -1,8 +1,8 @@
 //! A state machine in memory: the last command and the membership.
 
 use super::Types;
-use openraft::storage::{RaftStateMachine, Snapshot};
-use openraft::{
+use super::openraft::storage::{RaftStateMachine, Snapshot};
+use super::openraft::{
     BasicNode, Entry, EntryPayload, LogId, OptionalSend, RaftSnapshotBuilder, SnapshotMeta,
     StorageError, StoredMembership,
 };
