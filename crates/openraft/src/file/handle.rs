@@ -97,7 +97,10 @@ where
     /// Makes the contents `len` bytes long. New bytes are zero.
     ///
     /// # Errors
-    /// [`ClientError::Refused`], [`ClientError::Write`].
+    /// [`ClientError::Refused`] past the [`max_len`] of this node's file. The other nodes must open
+    /// theirs with at least that one. [`ClientError::Write`].
+    ///
+    /// [`max_len`]: atomic_mmap::AtomicMappedFile::max_len
     pub async fn set_len(&self, len: u64) -> Result<(), ClientError<C>> {
         self.run(Command::SetLen(len)).await.map(drop)
     }
@@ -105,13 +108,15 @@ where
     /// Calls a registered function, and returns its value.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] if the function refuses. [`ClientError::Write`].
+    /// [`ClientError::Refused`] if the function refuses, or this node has not registered it.
+    /// [`ClientError::Write`].
     pub async fn call(&self, function: &str, argument: &[u8]) -> Result<Vec<u8>, ClientError<C>> {
         let (function, argument) = (function.to_owned(), argument.to_vec());
         self.run(Command::Call { function, argument }).await
     }
 
     async fn run(&self, command: Command) -> Result<Vec<u8>, ClientError<C>> {
+        self.state.check(&command)?;
         match self.raft.client_write(command).await.map_err(|e| ClientError::Write(e.into()))?.data
         {
             Answer::Done => Ok(Vec::new()),

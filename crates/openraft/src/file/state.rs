@@ -81,6 +81,21 @@ impl State {
         &self.file
     }
 
+    /// Refuses a command that this node could not apply. Once such a command is committed, it stops
+    /// every node.
+    pub fn check(&self, command: &Command) -> std::result::Result<(), Stop> {
+        match command {
+            Command::SetLen(len) if in_file(*len)? > self.file.max_len() => {
+                let longest = self.file.max_len() - HEADER;
+                Err(Stop::Refused(format!("{len} bytes: the file may have {longest} at most")))
+            }
+            Command::Call { function, .. } if self.functions.get(function).is_none() => {
+                Err(Stop::Refused(format!("there is no function {function:?}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the length of the contents in bytes.
     pub fn len(&self) -> u64 {
         self.file.len().saturating_sub(HEADER)

@@ -54,12 +54,12 @@ fn transfer(contents: &mut Contents<'_, '_>, argument: &[u8]) -> Result<Vec<u8>,
     Ok(sum.to_le_bytes().to_vec())
 }
 
-fn machine(ground: &Ground, path: &Path) -> Machine {
+pub fn machine(ground: &Ground, path: &Path) -> Machine {
     let functions = Functions::new().with("transfer", transfer);
     FileMachine::open(open_file(ground, path), functions).expect("a machine")
 }
 
-fn on_runtime<T>(future: impl Future<Output = T>) -> T {
+pub fn on_runtime<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.expect("a runtime").block_on(future)
 }

@@ -5,6 +5,7 @@ pub mod calls;
 mod file;
 #[path = "../full.rs"]
 mod full;
+mod handle;
 #[path = "../kill.rs"]
 mod kill;
 mod machine;

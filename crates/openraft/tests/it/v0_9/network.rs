@@ -1,13 +1,12 @@
 //! A Raft node without another node.
 
-use super::Types;
-use super::openraft::BasicNode;
 use super::openraft::error::{InstallSnapshotError, RPCError, RaftError, Unreachable};
 use super::openraft::network::{RPCOption, RaftNetwork, RaftNetworkFactory};
 use super::openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
     VoteRequest, VoteResponse,
 };
+use super::openraft::{BasicNode, RaftTypeConfig};
 use std::io;
 
 /// A network without another node.
@@ -20,10 +19,10 @@ fn unreachable<T, E: std::error::Error>() -> Answer<T, E> {
     Err(RPCError::Unreachable(Unreachable::new(&io::Error::other("alone"))))
 }
 
-impl RaftNetwork<Types> for Alone {
+impl<C: RaftTypeConfig<NodeId = u64, Node = BasicNode>> RaftNetwork<C> for Alone {
     async fn append_entries(
         &mut self,
-        _: AppendEntriesRequest<Types>,
+        _: AppendEntriesRequest<C>,
         _: RPCOption,
     ) -> Answer<AppendEntriesResponse<u64>> {
         unreachable()
@@ -31,7 +30,7 @@ impl RaftNetwork<Types> for Alone {
 
     async fn install_snapshot(
         &mut self,
-        _: InstallSnapshotRequest<Types>,
+        _: InstallSnapshotRequest<C>,
         _: RPCOption,
     ) -> Answer<InstallSnapshotResponse<u64>, InstallSnapshotError> {
         unreachable()
@@ -42,7 +41,7 @@ impl RaftNetwork<Types> for Alone {
     }
 }
 
-impl RaftNetworkFactory<Types> for Alone {
+impl<C: RaftTypeConfig<NodeId = u64, Node = BasicNode>> RaftNetworkFactory<C> for Alone {
     type Network = Alone;
 
     async fn new_client(&mut self, _: u64, _: &BasicNode) -> Alone {
