@@ -346,11 +346,7 @@ impl Roots {
                 })?;
                 unless!(LogNumberReused, directory.header.next_id = next_id.into());
                 directory.store_header(tx)?;
-                let entry = self.insert(tx, directory, name, &Kind { size: id, ..kind })?;
-                let at = entry.offset.get();
-                Head::new(id).store(tx, at)?;
-                Segments::new(Vec::new()).store(tx, at + SEGMENTS)?;
-                entry
+                self.insert(tx, directory, name, &Kind { size: id, ..kind })?
             }
         };
         let (at, id) = (entry.offset.get(), entry.size.get());
@@ -451,7 +447,7 @@ impl Roots {
         }
     }
 
-    /// Makes an entry with a new extent of zeros.
+    /// Makes an entry with a new extent: of zeros, or an empty log.
     fn insert(
         &self,
         tx: &mut Transaction<'_>,
@@ -469,6 +465,11 @@ impl Roots {
         entry.name[..name.text.len()].copy_from_slice(name.text.as_bytes());
         let entry = entry.sealed();
         space::clear(&mut directory, tx, entry.extent())?;
+        if kind.kind == LOG {
+            // Before an enlargement, which allocates: an allocation reads the lists of all logs.
+            Head::new(kind.size).store(tx, offset)?;
+            Segments::new(Vec::new()).store(tx, offset + SEGMENTS)?;
+        }
         if !directory.insert(tx, &entry)? {
             self.enlarge(tx, &mut directory, &entry)?;
         }

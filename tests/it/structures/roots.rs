@@ -266,3 +266,20 @@ fn a_value_that_cannot_fit_is_an_error_that_changes_nothing() {
     roots.get_or_insert::<()>("unit").expect("a value of nothing");
     roots.check().expect("check");
 }
+
+/// A full table of names moves to a larger extent, and the allocator reads the lists of all logs,
+/// including that of the new log. The list was stored after that, and its zeros were taken
+/// for damage: so a log could not have the 32nd name.
+#[test]
+fn a_log_may_have_the_name_that_enlarges_the_table() {
+    let (_scratch, roots) = roots();
+    for n in 0..140_u64 {
+        let log = roots.log(&*format!("log {n}")).expect("make");
+        assert_eq!(log.append(&[n.to_le_bytes()]).expect("append"), 0);
+    }
+    for n in 0..140_u64 {
+        let log = roots.log(&*format!("log {n}")).expect("find");
+        assert_eq!(log.get(0).expect("read"), Some(n.to_le_bytes().to_vec()));
+    }
+    roots.check().expect("check");
+}
