@@ -4,6 +4,7 @@ use bench::alone::Alone;
 use bench::figures;
 use bench::ratios::{self, Found, Options, child};
 use bench::sqlite::modes::Place;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,9 @@ usage: cargo run --release -p bench -- <what> [options]
   stage              measures bytes that arrive by read(2) and are put in place by a stage, against read and written,
                      prints a table, and writes target/bench/stage.json
 
+  raft               measures the log store of crates/openraft against other logs for Raft: builds and runs the program
+                     `raft` of benches/durable, with its own options, which writes target/bench/raft.json
+
   figures            the papers' figures, with all contenders in them: target/bench/figures/index.html. SQLite, LMDB
                      and redb are there with --features peers, PMDK where libpmemobj is installed
   alone WHAT         one operation over and over, for a profiler: write, read, transact (of eight), limit
@@ -67,6 +71,15 @@ const TABLES: [(&str, Table); 8] = [
     ("tail", bench::policies::tail::measure),
     ("stage", bench::stage::measure),
 ];
+
+/// Runs the program `raft` of benches/durable: its contenders are in a workspace of their own, so
+/// that this one does not build them. Returns an error of the system only.
+fn raft(args: impl Iterator<Item = OsString>) -> io::Error {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/durable/Cargo.toml");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["run", "--release", "--features", "raft", "--bin", "raft", "--manifest-path"]).arg(manifest);
+    cargo.arg("--").args(args).exec()
+}
 
 /// Starts this program again in a mount namespace of its own, where that is allowed. So what it
 /// mounts ends with it, also at SIGINT.
@@ -104,6 +117,9 @@ fn run() -> io::Result<ExitCode> {
         };
         child::write_and_end(Path::new(&path), end, writes)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if what == "raft" {
+        return Err(raft(args));
     }
     let mut options = Options::default();
     let mut alone = Alone {
