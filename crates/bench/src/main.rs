@@ -77,7 +77,9 @@ const TABLES: [(&str, Table); 8] = [
 fn raft(args: impl Iterator<Item = OsString>) -> io::Error {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/durable/Cargo.toml");
     let mut cargo = Command::new("cargo");
-    cargo.args(["run", "--release", "--features", "raft", "--bin", "raft", "--manifest-path"]).arg(manifest);
+    cargo
+        .args(["run", "--release", "--features", "raft", "--bin", "raft", "--manifest-path"])
+        .arg(manifest);
     cargo.arg("--").args(args).exec()
 }
 

@@ -39,6 +39,10 @@ pub trait Log: Send + Sync {
     fn purge(&self, group: usize, end: u64) -> Any<()>;
     /// Returns the command of an entry, or `None` if the contender keeps no entries.
     fn get(&self, group: usize, index: u64) -> Any<Option<Vec<u8>>>;
+    /// Returns counts since the log was opened, in words.
+    fn remarks(&self) -> Option<String> {
+        None
+    }
 }
 
 pub const LIMIT: &str = "O_DSYNC write";
@@ -149,6 +153,14 @@ impl Log for Ours {
             EntryPayload::Normal(command) => Ok(Some(command.into_bytes())),
             _ => Err("another payload".into()),
         }
+    }
+
+    fn remarks(&self) -> Option<String> {
+        let s = lock(&self.0[0]).file().stats();
+        Some(format!(
+            "{} durable points by the journal, {} by a flush, {} checkpoints",
+            s.journal_points, s.flush_points, s.checkpoints
+        ))
     }
 }
 

@@ -116,8 +116,10 @@ fn run() -> Any<()> {
     let mut found = Found::new();
     if options.append {
         let disk = Disk::under(&scratch.0);
-        println!("| entries | groups | log | us an append | to {LIMIT} | us, median of each | |");
-        println!("|---|---|---|---|---|---|---|");
+        println!(
+            "| entries | groups | log | us an append | to {LIMIT} | us, median of each | KiB written | |"
+        );
+        println!("|---|---|---|---|---|---|---|---|");
         for (count, groups) in COUNTS.iter().flat_map(|c| GROUPS.iter().map(|g| (*c, *g))) {
             measure(&options, &scratch.0, &disk, (count, groups), &mut found)?;
         }
@@ -159,6 +161,8 @@ struct Seen {
     rounds: Vec<f64>,
     /// Microseconds of each append by itself.
     each: Vec<f64>,
+    /// Bytes that the turns wrote, as the system counts them.
+    written: u64,
 }
 
 /// Measures one row of the table for each contender.
@@ -174,7 +178,7 @@ fn measure(
     for name in &options.names {
         let log = logs::open(name, &dir.join(name), groups).map_err(|e| format!("{name}: {e}"))?;
         let next = (0..groups).map(|_| AtomicU64::new(1)).collect();
-        seen.push(Seen { name, log, next, rounds: Vec::new(), each: Vec::new() });
+        seen.push(Seen { name, log, next, rounds: Vec::new(), each: Vec::new(), written: 0 });
     }
     // The first round warms up. A different contender starts each round.
     for round in 0..=options.rounds {
@@ -190,7 +194,8 @@ fn measure(
     }
     let limit = seen[0].rounds.clone();
     let ours = seen.iter().find(|one| one.name == OURS).map(|one| one.rounds.clone());
-    for one in &mut seen {
+    let mut remarks = Vec::new();
+    for one in &seen {
         let row = format!("append_{count}_groups_{groups}_{}", one.name.replace([' ', ','], "_"));
         let (whole, to_limit) = (median(&one.rounds), median(&ratios(&one.rounds, &limit)));
         let each = median(&one.each);
@@ -203,17 +208,22 @@ fn measure(
             found.insert(format!("{row}_to_atomic-mmap"), times);
             last = format!("{times:.2} times {OURS}");
         }
+        let kib = one.written as f64 / one.each.len() as f64 / 1024.0;
+        found.insert(format!("{row}_kib"), kib);
         println!(
-            "| {count} | {groups} | {} | {whole:.0} | {to_limit:.2} | {each:.0} | {last} |",
+            "| {count} | {groups} | {} | {whole:.0} | {to_limit:.2} | {each:.0} | {kib:.1} | {last} |",
             one.name
         );
+        remarks.extend(one.log.remarks().map(|text| format!("{}: {text}", one.name)));
     }
+    remarks.iter().for_each(|remark| println!("({count} entries, {groups} groups, {remark})"));
     drop(seen);
     Ok(std::fs::remove_dir_all(dir)?)
 }
 
 /// Lets a thread for each group append until the turn is over.
 fn take_turn(one: &mut Seen, count: u64, turn: Duration, warming_up: bool) -> Any<()> {
+    let before = written()?;
     let (log, start) = (&*one.log, Instant::now());
     let append_all = |group: usize, next: &AtomicU64| -> Any<Vec<f64>> {
         let mut times = Vec::new();
@@ -236,6 +246,7 @@ fn take_turn(one: &mut Seen, count: u64, turn: Duration, warming_up: bool) -> An
         Ok(times)
     })?;
     let took = start.elapsed().as_secs_f64() * 1e6;
+    let bytes = written()? - before;
     for (group, next) in one.next.iter().enumerate() {
         let end = next.load(Ordering::Relaxed).saturating_sub(KEPT);
         if end > 1 {
@@ -245,8 +256,16 @@ fn take_turn(one: &mut Seen, count: u64, turn: Duration, warming_up: bool) -> An
     if !warming_up {
         one.rounds.push(took / times.len() as f64);
         one.each.extend(times);
+        one.written += bytes;
     }
     Ok(())
+}
+
+/// Returns the bytes that this process has written so far, to files or to pages of files.
+fn written() -> Any<u64> {
+    let text = std::fs::read_to_string("/proc/self/io")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+    Ok(line.ok_or("no count of written bytes")?.parse()?)
 }
 
 /// Reads back the newest entry of each group, and one that was kept.
