@@ -116,10 +116,8 @@ fn run() -> Any<()> {
     let mut found = Found::new();
     if options.append {
         let disk = Disk::under(&scratch.0);
-        println!(
-            "| entries | groups | log | us an append | to {LIMIT} | us, median of each | KiB written | |"
-        );
-        println!("|---|---|---|---|---|---|---|---|");
+        println!("| entries | groups | log | us an append | to {LIMIT} | us, median of each | |");
+        println!("|---|---|---|---|---|---|---|");
         for (count, groups) in COUNTS.iter().flat_map(|c| GROUPS.iter().map(|g| (*c, *g))) {
             measure(&options, &scratch.0, &disk, (count, groups), &mut found)?;
         }
@@ -161,8 +159,6 @@ struct Seen {
     rounds: Vec<f64>,
     /// Microseconds of each append by itself.
     each: Vec<f64>,
-    /// Bytes that the turns wrote, as the system counts them.
-    written: u64,
 }
 
 /// Measures one row of the table for each contender.
@@ -178,7 +174,7 @@ fn measure(
     for name in &options.names {
         let log = logs::open(name, &dir.join(name), groups).map_err(|e| format!("{name}: {e}"))?;
         let next = (0..groups).map(|_| AtomicU64::new(1)).collect();
-        seen.push(Seen { name, log, next, rounds: Vec::new(), each: Vec::new(), written: 0 });
+        seen.push(Seen { name, log, next, rounds: Vec::new(), each: Vec::new() });
     }
     // The first round warms up. A different contender starts each round.
     for round in 0..=options.rounds {
@@ -208,10 +204,8 @@ fn measure(
             found.insert(format!("{row}_to_atomic-mmap"), times);
             last = format!("{times:.2} times {OURS}");
         }
-        let kib = one.written as f64 / one.each.len() as f64 / 1024.0;
-        found.insert(format!("{row}_kib"), kib);
         println!(
-            "| {count} | {groups} | {} | {whole:.0} | {to_limit:.2} | {each:.0} | {kib:.1} | {last} |",
+            "| {count} | {groups} | {} | {whole:.0} | {to_limit:.2} | {each:.0} | {last} |",
             one.name
         );
         remarks.extend(one.log.remarks().map(|text| format!("{}: {text}", one.name)));
@@ -223,7 +217,6 @@ fn measure(
 
 /// Lets a thread for each group append until the turn is over.
 fn take_turn(one: &mut Seen, count: u64, turn: Duration, warming_up: bool) -> Any<()> {
-    let before = written()?;
     let (log, start) = (&*one.log, Instant::now());
     let append_all = |group: usize, next: &AtomicU64| -> Any<Vec<f64>> {
         let mut times = Vec::new();
@@ -246,7 +239,6 @@ fn take_turn(one: &mut Seen, count: u64, turn: Duration, warming_up: bool) -> An
         Ok(times)
     })?;
     let took = start.elapsed().as_secs_f64() * 1e6;
-    let bytes = written()? - before;
     for (group, next) in one.next.iter().enumerate() {
         let end = next.load(Ordering::Relaxed).saturating_sub(KEPT);
         if end > 1 {
@@ -256,16 +248,8 @@ fn take_turn(one: &mut Seen, count: u64, turn: Duration, warming_up: bool) -> An
     if !warming_up {
         one.rounds.push(took / times.len() as f64);
         one.each.extend(times);
-        one.written += bytes;
     }
     Ok(())
-}
-
-/// Returns the bytes that this process has written so far, to files or to pages of files.
-fn written() -> Any<u64> {
-    let text = std::fs::read_to_string("/proc/self/io")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
-    Ok(line.ok_or("no count of written bytes")?.parse()?)
 }
 
 /// Reads back the newest entry of each group, and one that was kept.
