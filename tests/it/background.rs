@@ -1,6 +1,6 @@
 //! Tests of background deployment and of the budget of the companions.
 
-use crate::common::{Ground, Rng, Scratch, media, role, run_child, wait_until};
+use crate::common::{Ground, Rng, Scratch, assert_same, media, role, run_child, wait_until};
 use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::{FileId, PageIndex, RegionIndex, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Medium, Options};
@@ -42,8 +42,7 @@ fn write_at_random(file: &AtomicMappedFile, model: &mut [u8], rng: &mut Rng, tim
 fn assert_holds(file: &AtomicMappedFile, model: &[u8]) {
     let mut found = vec![0; model.len()];
     file.read_at(&mut found, 0).expect("read");
-    let differs = (0..model.len()).find(|n| found[*n] != model[*n]);
-    assert_eq!(differs, None, "the first byte that differs");
+    assert_same(&found, model, "the file");
 }
 
 #[test]

@@ -3,7 +3,9 @@
 //! `model` compares random operations with a vector, and `kill` and `power` crash them. These tests
 //! have the boundaries, the errors, and what other threads see.
 
-use crate::common::{self, Ground, Rng, Scratch, Watch, assert_same, media, media_in_memory};
+use crate::common::{
+    self, Ground, Rng, Scratch, Watch, assert_same, media, media_in_memory, read_all,
+};
 use atomic_mmap::testing::recorder::{Event, Recorder, What};
 use atomic_mmap::testing::{call, layout};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Error, Medium, Result, Transaction};
@@ -328,6 +330,7 @@ fn an_error_changes_neither_length_nor_bytes() {
 fn a_full_disk_changes_neither_length_nor_bytes() {
     for ground in media() {
         for (old, new) in [(100, 3 * CHUNK), (PAGE + 7, 50_000), (3 * CHUNK, PAGE)] {
+            let (before, after) = (Rng(1).bytes(old), Rng(2).bytes(new));
             for call in [call::SET_LEN, call::ALLOCATE] {
                 for nth in 1.. {
                     let scratch = ground.scratch();
@@ -335,7 +338,6 @@ fn a_full_disk_changes_neither_length_nor_bytes() {
                     let options = ground.options().create(true);
                     let path = scratch.file("document");
                     let file = options.open_recorded(&recorder, &path).expect("open");
-                    let (before, after) = (Rng(1).bytes(old), Rng(2).bytes(new));
                     file.replace(&before).expect("replace");
                     recorder.fail_next(call, nth, libc::ENOSPC);
                     let result = file.replace(&after);
@@ -345,13 +347,13 @@ fn a_full_disk_changes_neither_length_nor_bytes() {
                     match &result {
                         Err(Error::NoSpace { .. }) => {
                             assert!(has_failed, "{what}");
-                            assert_same(&contents(&file), &before, &what);
+                            assert_same(&read_all(&file), &before, &what);
                         }
-                        Ok(()) => assert_same(&contents(&file), &after, &what),
+                        Ok(()) => assert_same(&read_all(&file), &after, &what),
                         Err(error) => panic!("{what}: {error}"),
                     }
                     file.replace(&after).expect("there is space again");
-                    assert_same(&contents(&file), &after, &what);
+                    assert_same(&read_all(&file), &after, &what);
                     if !has_failed {
                         break;
                     }

@@ -34,9 +34,13 @@ pub struct Contents {
 }
 
 impl Contents {
-    fn write(&mut self, at: u64, bytes: &[u8]) {
-        for (n, byte) in (at..).zip(bytes) {
-            self.pages.entry(n / PAGE).or_insert([0; PAGE as usize])[(n % PAGE) as usize] = *byte;
+    fn write(&mut self, mut at: u64, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let from = (at % PAGE) as usize;
+            let (part, rest) = bytes.split_at(bytes.len().min(PAGE as usize - from));
+            let page = self.pages.entry(at / PAGE).or_insert([0; PAGE as usize]);
+            page[from..][..part.len()].copy_from_slice(part);
+            (at, bytes) = (at + part.len() as u64, rest);
         }
     }
 

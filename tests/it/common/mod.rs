@@ -241,6 +241,20 @@ pub fn read_all(file: &AtomicMappedFile) -> Vec<u8> {
     bytes
 }
 
+/// Reads all bytes of a snapshot. Without optimization `read_vec` is slow, because it fills a vector
+/// byte by byte before it reads.
+pub fn try_read_snapshot(file: &AtomicMappedFile, name: &str) -> Result<Vec<u8>, Error> {
+    let snapshot = file.open_snapshot(name)?;
+    let mut bytes = vec![0; snapshot.len() as usize];
+    snapshot.read_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+#[track_caller]
+pub fn read_snapshot(file: &AtomicMappedFile, name: &str) -> Vec<u8> {
+    try_read_snapshot(file, name).expect("read a snapshot")
+}
+
 /// Returns a command that runs one test of this binary alone, as a child with a role. `entry` is
 /// the test's path from the crate on: `concat!(module_path!(), "::a_name")`.
 pub fn child(entry: &str, role: &str, path: impl AsRef<OsStr>) -> Command {

@@ -132,7 +132,7 @@ impl Closed {
         assert_eq!(file.snapshots().len(), state.sealed.len(), "{what}");
         let mut refused = Vec::new();
         for (name, expected) in &state.sealed {
-            match file.open_snapshot(name).and_then(|snapshot| snapshot.read_vec()) {
+            match common::try_read_snapshot(file, name) {
                 Ok(found) => assert_same(&found, expected, &format!("{name}: {what}")),
                 Err(error) => refused.push(self.offset_of(&error, &what)),
             }

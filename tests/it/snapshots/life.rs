@@ -100,7 +100,7 @@ impl Sealed {
     fn assert_has_a(&self, file: &AtomicMappedFile, what: &str) {
         let names: Vec<String> = file.snapshots().into_iter().map(|info| info.name).collect();
         assert_eq!(names, ["a"], "{what} on {}", self.ground.medium);
-        let found = file.open_snapshot("a").expect("open").read_vec().expect("read");
+        let found = common::read_snapshot(file, "a");
         assert_same(&found, &self.a, &format!("{what} on {}", self.ground.medium));
     }
 

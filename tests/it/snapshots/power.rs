@@ -34,10 +34,9 @@ struct State {
 
 impl State {
     fn of(file: &AtomicMappedFile) -> State {
-        let read =
-            |name: &String| file.open_snapshot(name).expect("open").read_vec().expect("read");
         let names = file.snapshots().into_iter().map(|info| info.name);
-        let sealed = names.map(|name| (name.clone(), read(&name))).collect();
+        let read = |name: String| (name.clone(), common::read_snapshot(file, &name));
+        let sealed = names.map(read).collect();
         State { present: common::read_all(file), sealed }
     }
 }
