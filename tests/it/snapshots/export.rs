@@ -120,8 +120,12 @@ fn run_all(options: &Options, folder: &common::Scratch, ops: &[(Op, Op)]) {
     assert_no_spool(folder.path());
 }
 
+/// The number of random cases of a medium. `lab/long` takes more, by `PROPTEST_CASES`.
+const CASES: u32 = 8;
+
 fn test_on(ground: &Ground, durability: Durability) {
-    let config = Config { cases: Config::default().cases.min(24), ..Config::default() };
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok());
+    let config = Config { cases: cases.unwrap_or(CASES).min(24), ..Config::default() };
     let mut runner = TestRunner::new(Config { failure_persistence: None, ..config });
     // A write, a seal, and what else there is.
     let one = || prop_oneof![2 => op(), 1 => Just(Op::Seal)];
@@ -632,8 +636,8 @@ fn receive_among_kills(
         assert!(found > acknowledged && found >= there);
         assert_same(&read_all(&file), &states[found - 1], "the present");
         for (n, state) in states[..found].iter().enumerate() {
-            let sealed = file.open_snapshot(&n.to_string()).expect("open").read_vec();
-            assert_same(&sealed.expect("read"), state, &format!("snapshot {n}"));
+            let sealed = common::read_snapshot(&file, &n.to_string());
+            assert_same(&sealed, state, &format!("snapshot {n}"));
         }
         // On a slow machine a child may need longer for its first import.
         most *= if found == there { 2 } else { 1 };

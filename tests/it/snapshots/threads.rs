@@ -3,6 +3,9 @@
 //! Writers give two pages the same number in one operation, and count in further pages. Another
 //! thread seals, reads, rolls back and drops. In each snapshot the two pages must agree, and no
 //! page may be torn.
+//!
+//! ATOMIC_MMAP_TEST_SEALS sets the number of snapshots, and `lab/long` takes more. A sealing thread
+//! waits long for threads that write without a pause, so there are few by default.
 
 use crate::common::{Ground, media_in_memory};
 use atomic_mmap::{AtomicMappedFile, Durability};
@@ -46,6 +49,10 @@ fn check(read: impl Fn(&mut [u8], u64), what: &str) -> Vec<u64> {
         number
     };
     (0..WRITERS).map(of_writer).collect()
+}
+
+fn seals(default: u64) -> u64 {
+    std::env::var("ATOMIC_MMAP_TEST_SEALS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
 
 fn test_on(ground: &Ground, durability: Durability, rounds: u64) {
@@ -126,14 +133,14 @@ impl Drop for Stop<'_> {
 #[test]
 fn a_snapshot_is_one_state_beside_writers() {
     for ground in media_in_memory() {
-        test_on(&ground, Durability::default(), 40);
+        test_on(&ground, Durability::default(), seals(12));
     }
 }
 
 #[test]
 fn a_snapshot_is_one_state_beside_writers_with_durable_points() {
     for ground in media_in_memory() {
-        test_on(&ground, Durability::AtomicSync, 20);
+        test_on(&ground, Durability::AtomicSync, seals(8));
     }
 }
 
@@ -141,6 +148,6 @@ fn a_snapshot_is_one_state_beside_writers_with_durable_points() {
 #[test]
 fn the_first_snapshot_is_one_state() {
     for ground in media_in_memory() {
-        (0..40).for_each(|_| test_on(&ground, Durability::default(), 1));
+        (0..seals(12)).for_each(|_| test_on(&ground, Durability::default(), 1));
     }
 }
