@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     /// One case out of this number is run, because a test build is slow.
-    const EVERY: usize = 71;
+    const EVERY: usize = 211;
 
     #[test]
     fn every_case_ends_in_what_was_promised() {
