@@ -28,11 +28,14 @@ const QUICK: u64 = 100_000;
 const LONG: u64 = 2_000_000;
 /// Number of schedules of one process, with a line of progress after each process.
 const BATCH: u64 = 5_000;
+/// As [`BATCH`], with a budget of seconds. A process that has begun ends its batch.
+const SHORT_BATCH: u64 = 500;
 
 /// Runs the part.
 pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     let mut outcome = Outcome::of("schedules");
     let wanted = if settings.quick { QUICK } else { LONG };
+    let size = if settings.seconds.is_some() { SHORT_BATCH } else { BATCH };
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     progress.say(format_args!("building the lab with --cfg shuttle"));
     let binary = match build() {
@@ -55,7 +58,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
             scope.spawn(|| {
                 loop {
                     let batch = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    let left = wanted.saturating_sub(batch * BATCH).min(BATCH);
+                    let left = wanted.saturating_sub(batch * size).min(size);
                     let over = settings
                         .seconds
                         .is_some_and(|seconds| (progress.elapsed() - begun).as_secs() >= seconds);
