@@ -241,8 +241,8 @@ pub fn read_all(file: &AtomicMappedFile) -> Vec<u8> {
     bytes
 }
 
-/// Reads all bytes of a snapshot. Without optimization `read_vec` is slow, because it fills a vector
-/// byte by byte before it reads.
+/// Reads all bytes of a snapshot. Without optimization `read_vec` is slow: it fills a vector byte
+/// by byte before it reads.
 pub fn try_read_snapshot(file: &AtomicMappedFile, name: &str) -> Result<Vec<u8>, Error> {
     let snapshot = file.open_snapshot(name)?;
     let mut bytes = vec![0; snapshot.len() as usize];
