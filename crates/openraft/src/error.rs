@@ -100,6 +100,27 @@ pub enum Error {
         function: String,
     },
 
+    /// A function panicked. The command was not applied here, and the node stops.
+    #[error("{}: the function {function:?} of a committed command panicked", path.display())]
+    FunctionPanicked {
+        /// The file.
+        path: PathBuf,
+        /// The name of the function.
+        function: String,
+    },
+
+    /// A network has delivered the stream of another snapshot than it said. The file has that
+    /// snapshot's state, and the node stops.
+    #[error("{}: the stream of snapshot {found:?} came as that of {wanted:?}", path.display())]
+    OtherSnapshot {
+        /// The file.
+        path: PathBuf,
+        /// The name of the announced snapshot.
+        wanted: String,
+        /// The name of the snapshot in the stream.
+        found: String,
+    },
+
     /// The state machine has failed before it had the effects of the entries to be purged. The log
     /// was not changed.
     #[error(
@@ -161,7 +182,10 @@ impl From<Error> for io::Error {
             Error::Encode { .. } | Error::NotConsecutive { .. } | Error::NotSealed => {
                 io::ErrorKind::InvalidInput
             }
-            Error::NoFunction { .. } | Error::NotInstalled { .. } => io::ErrorKind::Other,
+            Error::OtherSnapshot { .. } => io::ErrorKind::InvalidData,
+            Error::NoFunction { .. }
+            | Error::FunctionPanicked { .. }
+            | Error::NotInstalled { .. } => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)
     }

@@ -93,9 +93,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Kills a node with SIGKILL, in whatever it is doing.
+    /// Kills a node with SIGKILL, in whatever it is doing. Fails if it has ended by itself.
     pub fn kill(&mut self, id: u64) -> io::Result<()> {
         if let Some(mut child) = self.children.remove(&id) {
+            if let Some(status) = child.try_wait()? {
+                let log = std::fs::read_to_string(self.log_of(id))?;
+                return Err(io::Error::other(format!("node {id} has ended, {status}: {log}")));
+            }
             child.kill()?;
             child.wait()?;
         }

@@ -109,6 +109,7 @@ fn run(arguments: &Arguments, folder: &Path) -> Result<String, Box<dyn Error>> {
         run_round(&round, &mut cluster, (&addresses, is_partition), &mut random)?;
         round.read_all(CLIENTS, &mut client)?;
         histories.push(round);
+        none_has_ended(&mut cluster)?;
     }
     let mut all = Vec::new();
     for (number, round) in histories.into_iter().enumerate() {
@@ -193,12 +194,15 @@ fn run_round(
     })
 }
 
+fn none_has_ended(cluster: &mut Cluster) -> Result<(), Box<dyn Error>> {
+    match &cluster.ended()?[..] {
+        [] => Ok(()),
+        ended => Err(format!("nodes {ended:?} have ended by themselves").into()),
+    }
+}
+
 /// Waits until all nodes have applied as much, kills them, and compares their files.
 fn become_equal(client: &mut Client<'_>, cluster: &mut Cluster) -> Result<(), Box<dyn Error>> {
-    let ended = cluster.ended()?;
-    if !ended.is_empty() {
-        return Err(format!("nodes {ended:?} have ended by themselves").into());
-    }
     let begun = Instant::now();
     loop {
         let applied = (1..=NODES).map(|id| match client.ask_node(id, &Request::Applied) {

@@ -35,7 +35,7 @@ fn functions() -> Functions {
         contents.read_at(&mut old, offset)?;
         contents.write_at(new, offset)?;
         let calls = contents.load::<u64>(0)?;
-        contents.store(0, &(calls + 1))?;
+        contents.store(0, &calls.wrapping_add(1))?;
         Ok(old)
     })
 }
@@ -59,11 +59,26 @@ pub async fn run(id: u64, folder: &Path, address: &str) -> Result<(), Box<dyn Er
     let raft = Raft::new(id, Arc::new(config.validate()?), Peers, log, machine.clone()).await?;
     let server = Server { file: ReplicatedFile::new(raft.clone(), &machine), raft };
     let listener = TcpListener::bind(address).await?;
+    tokio::spawn(end_with(server.raft.clone()));
     loop {
         let (stream, _) = listener.accept().await?;
         let server = server.clone();
         // A connection that breaks is the other side's.
         tokio::spawn(async move { server.serve(stream).await.ok() });
+    }
+}
+
+/// Ends the process once openraft has stopped. The cluster counts that as a failure.
+async fn end_with(raft: Raft<Types>) {
+    let mut metrics = raft.metrics();
+    loop {
+        if let Err(why) = &metrics.borrow().running_state {
+            eprintln!("openraft has stopped: {why}");
+            std::process::exit(1);
+        }
+        if metrics.changed().await.is_err() {
+            return;
+        }
     }
 }
 

@@ -60,8 +60,8 @@ pub enum Stop {
     Failed(Error),
 }
 
-/// A range past the end is refused: the length is equal on all nodes. Every other error is this
-/// node's own.
+/// A range past the end is refused, and so are bytes that are no value: they are equal on all
+/// nodes. Every other error is this node's own.
 impl From<atomic_mmap::Error> for Stop {
     fn from(error: atomic_mmap::Error) -> Stop {
         match error {
@@ -69,6 +69,10 @@ impl From<atomic_mmap::Error> for Stop {
                 let at = offset.saturating_sub(HEADER);
                 let end = file_len.saturating_sub(HEADER);
                 Stop::Refused(format!("{len} bytes at offset {at} are past the end at {end}"))
+            }
+            atomic_mmap::Error::InvalidValue { offset, type_name, .. } => {
+                let at = offset.saturating_sub(HEADER);
+                Stop::Refused(format!("the bytes at offset {at} are no {type_name}"))
             }
             error => Stop::Failed(error.into()),
         }
@@ -87,7 +91,8 @@ pub(super) type Function =
 /// The functions that commands can call, by name. All nodes register equal ones.
 ///
 /// A function decides by nothing but its argument and the contents of the file: not by the time, a
-/// random number or the node. It may run several times for one command, and takes effect once.
+/// random number, the node or the build (an overflow of `+`). It may run several times for one
+/// command, and takes effect once. A panic stops the node, and does so again when it starts.
 #[derive(Default)]
 pub struct Functions(BTreeMap<String, Function>);
 
@@ -132,16 +137,41 @@ impl fmt::Debug for Functions {
 }
 
 /// The contents of the file, inside the transaction of a command. Offsets and lengths are in bytes.
+///
+/// If an operation has failed on this node, the command fails, whatever the function returns.
 #[derive(Debug)]
-pub struct Contents<'t, 'f>(pub(super) &'t mut Transaction<'f>);
+pub struct Contents<'t, 'f> {
+    transaction: &'t mut Transaction<'f>,
+    failed: Option<Error>,
+}
 
-impl Contents<'_, '_> {
+impl<'t, 'f> Contents<'t, 'f> {
+    pub(super) fn new(transaction: &'t mut Transaction<'f>) -> Contents<'t, 'f> {
+        Contents { transaction, failed: None }
+    }
+
+    /// Returns the result of a function, or the first failure of this node.
+    pub(super) fn end<T>(self, result: Result<T, Stop>) -> Result<T, Stop> {
+        self.failed.map_or(result, |failed| Err(Stop::Failed(failed)))
+    }
+
+    fn run<T>(
+        &mut self,
+        operation: impl FnOnce(&mut Transaction<'f>) -> atomic_mmap::Result<T>,
+    ) -> Result<T, Stop> {
+        let result = operation(self.transaction).map_err(Stop::from);
+        if let Err(Stop::Failed(error)) = &result {
+            self.failed.get_or_insert_with(|| error.clone());
+        }
+        result
+    }
+
     /// Returns the length of the contents.
     ///
     /// # Errors
     /// [`Stop::Failed`].
     pub fn len(&mut self) -> Result<u64, Stop> {
-        Ok(self.0.len()?.saturating_sub(HEADER))
+        Ok(self.run(|tx| tx.len())?.saturating_sub(HEADER))
     }
 
     /// Returns `true` if the contents have no bytes. As [`len`](Self::len), with its errors.
@@ -152,12 +182,17 @@ impl Contents<'_, '_> {
         Ok(self.len()? == 0)
     }
 
-    /// Makes the contents `len` bytes long. New bytes are zero.
+    /// Makes the contents `len` bytes long. New bytes are zero. A function bounds the length
+    /// itself: past the [`max_len`] of a node's file the node stops, and does so again when it
+    /// starts.
     ///
     /// # Errors
     /// [`Stop::Refused`] if no file can be so long. [`Stop::Failed`].
+    ///
+    /// [`max_len`]: atomic_mmap::AtomicMappedFile::max_len
     pub fn set_len(&mut self, len: u64) -> Result<(), Stop> {
-        Ok(self.0.set_len(in_file(len)?)?)
+        let len = in_file(len)?;
+        self.run(|tx| tx.set_len(len))
     }
 
     /// Fills `buf` with the bytes at `offset`, with what this command has written.
@@ -165,7 +200,8 @@ impl Contents<'_, '_> {
     /// # Errors
     /// [`Stop::Refused`] past the end. [`Stop::Failed`].
     pub fn read_at(&mut self, buf: &mut [u8], offset: u64) -> Result<(), Stop> {
-        Ok(self.0.read_at(buf, in_file(offset)?)?)
+        let offset = in_file(offset)?;
+        self.run(|tx| tx.read_at(buf, offset))
     }
 
     /// Writes `buf` at `offset`.
@@ -173,15 +209,17 @@ impl Contents<'_, '_> {
     /// # Errors
     /// [`Stop::Refused`] past the end. [`Stop::Failed`].
     pub fn write_at(&mut self, buf: &[u8], offset: u64) -> Result<(), Stop> {
-        Ok(self.0.write_at(buf, in_file(offset)?)?)
+        let offset = in_file(offset)?;
+        self.run(|tx| tx.write_at(buf, offset))
     }
 
     /// Returns the value at `offset`.
     ///
     /// # Errors
-    /// Those of [`read_at`](Self::read_at).
+    /// Those of [`read_at`](Self::read_at). [`Stop::Refused`] if the bytes are no valid value.
     pub fn load<T: Readable>(&mut self, offset: u64) -> Result<T, Stop> {
-        Ok(self.0.load(in_file(offset)?)?)
+        let offset = in_file(offset)?;
+        self.run(|tx| tx.load(offset))
     }
 
     /// Stores a value at `offset`.
@@ -189,7 +227,8 @@ impl Contents<'_, '_> {
     /// # Errors
     /// Those of [`write_at`](Self::write_at).
     pub fn store<T: Writable>(&mut self, offset: u64, value: &T) -> Result<(), Stop> {
-        Ok(self.0.store(in_file(offset)?, value)?)
+        let offset = in_file(offset)?;
+        self.run(|tx| tx.store(offset, value))
     }
 }
 

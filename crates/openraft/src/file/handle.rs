@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 /// The replicated file as a client on one node sees it. Offsets and lengths are in bytes.
 ///
-/// A write returns once a majority of nodes has it durably, and this node has applied it. Only the
-/// leader takes writes and linearizable reads. Other nodes return openraft's `ForwardToLeader`,
-/// which names the leader.
+/// A write returns once a majority of nodes has it durably, and this node has applied it. It may
+/// never return if this node is cut off meanwhile: a caller sets a time. Only the leader takes
+/// writes and linearizable reads. Other nodes return openraft's `ForwardToLeader`, which names the
+/// leader.
 pub struct ReplicatedFile<C: RaftTypeConfig> {
     raft: Raft<C>,
     state: Arc<State>,
@@ -42,7 +43,9 @@ pub enum ClientError<C: RaftTypeConfig> {
     /// The command was refused, and has changed nothing.
     #[error("refused: {0}")]
     Refused(String),
-    /// The write may have happened, or may still happen, unless this is a `ForwardToLeader`.
+    /// The write may have happened, or may still happen. A `ForwardToLeader` of a node that did not
+    /// lead says that it has not. A node that led gives that error as well, for an entry that
+    /// another one of five or more nodes may have.
     #[error(transparent)]
     Write(Box<WriteError<C>>),
     /// This node is not the leader, or cannot reach a majority.
@@ -152,12 +155,12 @@ where
     }
 
     /// Returns the name of this node's newest snapshot. Another node can send the changes since
-    /// then: [`FileSnapshot::write_to`].
+    /// then: [`FileSnapshot::write_to`]. This node keeps the snapshot until the next call.
     ///
     /// # Errors
     /// Those of [`AtomicMappedFile::open_snapshot`](atomic_mmap::AtomicMappedFile::open_snapshot).
     pub fn newest_snapshot(&self) -> OfStore<Option<String>> {
-        Ok(self.state.newest()?.map(|snapshot| snapshot.name().to_owned()))
+        self.state.offer()
     }
 
     /// Receives the stream that [`FileSnapshot::write_to`] has written. The result is for

@@ -22,12 +22,17 @@ use std::sync::Arc;
 /// The state machine of one node: openraft's `RaftStateMachine`. Clones share the file.
 ///
 /// Applied commands are durable once openraft builds a snapshot, and whenever the file makes a
-/// durable point. Until then the log has them, so nothing waits for the disk here.
+/// durable point. Until then the log has them, so no command waits for its own durable point.
+///
+/// The log store has to go [behind](crate::LogStore::behind) the machine's
+/// [`progress`](Self::progress). A membership may take 16,184 bytes in postcard's encoding. The
+/// application's node type must encode equally everywhere: a `HashMap` does not.
 ///
 /// # Errors
 /// openraft gets each [`Error`](crate::Error) as the source of a `StorageIOError`, and stops the
 /// node. A full disk is one of them: the file is as before the command, and the node goes on from
-/// there once it has space and is started again.
+/// there once it has space, and machine and log are opened anew. A damaged stream stops the node
+/// as well, and so does one without its base here. It changes nothing.
 pub struct FileMachine<C: RaftTypeConfig> {
     state: Arc<State>,
     progress: Progress,
@@ -55,7 +60,8 @@ fn told<C: RaftTypeConfig, T>(
 
 impl<C: RaftTypeConfig> FileMachine<C> {
     /// Takes the file of this node, with the functions that commands call. The file is empty, or
-    /// was one of a machine before. It should keep durable points, on a medium with
+    /// was one of a machine before. Its snapshots with names that begin with `raft-` are the
+    /// machine's. It should keep durable points, on a medium with
     /// [`survives_after_sync`](AtomicMappedFile::survives_after_sync).
     ///
     /// The state that the file has is made durable.
@@ -65,6 +71,7 @@ impl<C: RaftTypeConfig> FileMachine<C> {
     /// of [`AtomicMappedFile::sync`].
     pub fn open(file: AtomicMappedFile, functions: Functions) -> Result<FileMachine<C>> {
         let state = Arc::new(State::open(file, functions)?);
+        state.end_installation::<Id<C>, Members<C>>(|id| id.index)?;
         let (applied, _): Applied<Id<C>, Members<C>> = state.applied()?;
         state.file().sync()?;
         let progress = Progress::new(applied.map(|id| id.index));
@@ -127,8 +134,12 @@ where
 {
     async fn build_snapshot(&mut self) -> Told<C, Snapshot<C>> {
         let step = self.progress.step();
-        let sealed = self.state.seal::<Id<C>, Members<C>>(|id| id.index);
-        let built = sealed.and_then(|sealed| self.snapshot_of(sealed));
+        let state = Arc::clone(&self.state);
+        // A seal waits for the disk.
+        let sealing =
+            tokio::task::spawn_blocking(move || state.seal::<Id<C>, Members<C>>(|id| id.index));
+        let sealed = sealing.await.map_err(|e| Error::stream(self.state.file(), e.into()));
+        let built = sealed.flatten().and_then(|sealed| self.snapshot_of(sealed));
         let built = told::<C, _>(built, ErrorSubject::StateMachine, ErrorVerb::Read)?;
         step.end();
         Ok(built)
@@ -178,8 +189,11 @@ where
     }
 
     async fn begin_receiving_snapshot(&mut self) -> Told<C, Box<FileSnapshot>> {
+        let step = self.progress.step();
         let empty = FileSnapshot::empty(self.state.file()).map(Box::new);
-        told::<C, _>(empty, ErrorSubject::Snapshot(None), ErrorVerb::Write)
+        let empty = told::<C, _>(empty, ErrorSubject::Snapshot(None), ErrorVerb::Write)?;
+        step.end();
+        Ok(empty)
     }
 
     async fn install_snapshot(
@@ -197,9 +211,12 @@ where
     }
 
     async fn get_current_snapshot(&mut self) -> Told<C, Option<Snapshot<C>>> {
+        let step = self.progress.step();
         let newest = self.state.newest();
         let newest = newest.and_then(|it| it.map(|sealed| self.snapshot_of(sealed)).transpose());
-        told::<C, _>(newest, ErrorSubject::Snapshot(None), ErrorVerb::Read)
+        let newest = told::<C, _>(newest, ErrorSubject::Snapshot(None), ErrorVerb::Read)?;
+        step.end();
+        Ok(newest)
     }
 }
 

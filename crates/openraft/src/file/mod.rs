@@ -18,8 +18,8 @@
 //! | from 16,384 on | the contents. [`ReplicatedFile`] counts offsets from here |
 //!
 //! Equal logs make equal files, byte for byte. The names of snapshots follow from the applied log
-//! id. So two nodes name equal states equally, and one of them can send the changes between two
-//! states alone.
+//! id. So two nodes that seal equal states name them equally, and one of them can send the changes
+//! between two states alone.
 //!
 //! | module | holds |
 //! |---|---|

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::task::JoinHandle;
 
 /// A snapshot of a replicated file, sealed on this node or received from another one.
@@ -71,7 +71,7 @@ impl FileSnapshot {
 
     /// Writes the stream of this snapshot: the changes since the snapshot `base`, or the whole
     /// file. The whole is written as well if this node has no older snapshot `base`. Returns
-    /// `true` if it has written changes.
+    /// `true` if it has written changes. Blocks while it reads and writes.
     ///
     /// # Errors
     /// Those of [`AtomicMappedFile::export`]. [`Error::NotSealed`] if the snapshot was received.
@@ -90,7 +90,11 @@ impl FileSnapshot {
     pub(super) async fn into_stream(self, beside: &AtomicMappedFile) -> Result<File> {
         let wrong = |e: io::Error| Error::stream(beside, e);
         let mut stream = match (self.bytes, self.sealed) {
-            (Bytes::There(file), _) => file.into_std().await,
+            (Bytes::There(mut file), _) => {
+                // An error of the last write is told here.
+                file.flush().await.map_err(wrong)?;
+                file.into_std().await
+            }
             (Bytes::BeingWritten(writing), _) => writing.await.map_err(|e| wrong(e.into()))??,
             (Bytes::NotWritten, Some(sealed)) => {
                 let writing = tokio::task::spawn_blocking(move || written(&sealed));
@@ -109,7 +113,9 @@ impl FileSnapshot {
             self.bytes = Bytes::BeingWritten(tokio::task::spawn_blocking(move || written(&sealed)));
         }
         if let Bytes::BeingWritten(writing) = &mut self.bytes {
-            let file = ready!(Pin::new(writing).poll(cx))?.map_err(io::Error::other)?;
+            let written = ready!(Pin::new(writing).poll(cx));
+            self.bytes = Bytes::NotWritten;
+            let file = written?.map_err(io::Error::other)?;
             self.bytes = Bytes::There(tokio::fs::File::from_std(file));
         }
         match &mut self.bytes {

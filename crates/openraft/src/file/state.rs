@@ -8,6 +8,8 @@
 //!    changes, so snapshots of one name are equal on all nodes.
 //! 3. No snapshot is sealed between a look at the applied log id and the next change: `changing`
 //!    is held.
+//! 4. The state never goes back for good: while a stream of changes is installed, a snapshot named
+//!    [`BEFORE`] has the state before, and the next opening returns to it.
 //!
 //! May import `command`, and `codec` and `error` of the crate.
 
@@ -15,10 +17,13 @@ use super::command::{Answer, Command, Contents, Functions, HEADER, Stop, in_file
 use crate::codec::{Cell, decode, encode};
 use crate::error::{Error, Result};
 use atomic_mmap::zerocopy::little_endian::U64;
-use atomic_mmap::{AtomicMappedFile, Snapshot, SnapshotError, StreamError, Transaction};
+use atomic_mmap::{
+    AtomicMappedFile, ImportReport, Snapshot, SnapshotError, StreamError, Transaction,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{Read, Seek, SeekFrom};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
 const MAGIC: [u8; 16] = *b"atomic-mmap raft";
@@ -34,6 +39,9 @@ const LONGEST_MEMBERSHIP: u64 = HEADER - MEMBERSHIP_AT - MEMBERSHIP_HEAD;
 const PREFIX: &str = "raft-";
 /// Number of snapshots that stay. A node that has the older one needs the changes alone.
 const KEPT: usize = 2;
+
+/// The name of the snapshot with the state before an installation.
+const BEFORE: &str = "before-installation";
 
 /// The name of the file in errors.
 const GROUP: &str = "file";
@@ -53,6 +61,9 @@ pub(super) struct State {
     functions: Functions,
     /// Held while the file is changed or sealed.
     changing: Mutex<()>,
+    /// The snapshot that another node was told of last. It stays, as the base of what that node
+    /// sends.
+    offered: Mutex<Option<Snapshot>>,
 }
 
 impl State {
@@ -72,9 +83,32 @@ impl State {
             Ok(tx.load::<[u8; 16]>(0)? == MAGIC && version == VERSION)
         })?;
         match is_ours {
-            true => Ok(State { file, functions, changing: Mutex::new(()) }),
+            true => {
+                Ok(State { file, functions, changing: Mutex::new(()), offered: Mutex::new(None) })
+            }
             false => Err(Error::NotReplicated { path: file.path().into() }),
         }
+    }
+
+    /// Ends an installation that a crash has cut off: returns to the state before it, unless the
+    /// received state is there. `index` returns the index of a log id.
+    pub fn end_installation<I: DeserializeOwned, M: DeserializeOwned>(
+        &self,
+        index: impl Fn(&I) -> u64,
+    ) -> Result<()> {
+        if !self.has_snapshot(BEFORE) {
+            return Ok(());
+        }
+        let of = |applied: Applied<I, M>| applied.0.as_ref().map(&index);
+        let before = of(self.applied_of(&self.file.open_snapshot(BEFORE)?)?);
+        if of(self.applied()?) < before {
+            self.file.roll_back(BEFORE, None)?;
+        }
+        Ok(self.file.drop_snapshot(BEFORE)?)
+    }
+
+    fn has_snapshot(&self, name: &str) -> bool {
+        self.file.snapshots().iter().any(|info| info.name == name)
     }
 
     pub fn file(&self) -> &AtomicMappedFile {
@@ -155,25 +189,31 @@ impl State {
         tx: &mut Transaction<'_>,
         command: &Command,
     ) -> std::result::Result<Answer, Stop> {
-        let mut contents = Contents(tx);
-        match command {
-            Command::Write(parts) => {
-                parts.iter().try_for_each(|part| contents.write_at(&part.bytes, part.offset))?;
-                Ok(Answer::Done)
-            }
+        let mut contents = Contents::new(tx);
+        let path = || self.file.path().into();
+        let result = match command {
+            Command::Write(parts) => parts
+                .iter()
+                .try_for_each(|part| contents.write_at(&part.bytes, part.offset))
+                .map(|()| Answer::Done),
             Command::SetLen(len) => contents.set_len(*len).map(|()| Answer::Done),
             Command::Call { function, argument } => {
+                let name = || function.clone();
                 let Some(run) = self.functions.get(function) else {
-                    let (path, function) = (self.file.path().into(), function.clone());
+                    let (path, function) = (path(), name());
                     return Err(Stop::Failed(Error::NoFunction { path, function }));
                 };
-                run(&mut contents, argument).map(Answer::Value)
+                // A panic would end openraft's task of the machine without a word.
+                let ran = catch_unwind(AssertUnwindSafe(|| run(&mut contents, argument)));
+                let panicked = |_| Error::FunctionPanicked { path: path(), function: name() };
+                ran.map_err(panicked)?.map(Answer::Value)
             }
-        }
+        };
+        contents.end(result)
     }
 
     fn changing(&self) -> std::sync::MutexGuard<'_, ()> {
-        // A panic of a registered function has changed nothing.
+        // A thread that panicked has left the file as it was: each change is one operation.
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -255,29 +295,44 @@ impl State {
             Err(atomic_mmap::Error::Snapshot { why: SnapshotError::Exists { .. }, .. }) => {}
             sealed => drop(sealed?),
         }
-        self.retain()?;
-        Ok(self.file.open_snapshot(&name)?)
+        let sealed = self.file.open_snapshot(&name)?;
+        self.retain();
+        Ok(sealed)
     }
 
-    /// Drops all but the newest snapshots. One that a reader has open stays until the next time.
-    fn retain(&self) -> Result<()> {
+    /// Drops all but the newest snapshots. One that cannot be dropped stays until the next time, as
+    /// one that a reader has open.
+    fn retain(&self) {
         let all = self.file.snapshots();
         let ours = all.iter().filter(|info| info.name.starts_with(PREFIX));
         for info in ours.rev().skip(KEPT) {
-            match self.file.drop_snapshot(&info.name) {
-                Err(atomic_mmap::Error::Snapshot { why: SnapshotError::InUse { .. }, .. }) => {}
-                dropped => dropped?,
-            }
+            let _dropped_later_otherwise = self.file.drop_snapshot(&info.name);
         }
-        Ok(())
     }
 
     /// Returns the newest snapshot.
     pub fn newest(&self) -> Result<Option<Snapshot>> {
-        let _changing = self.changing();
-        let all = self.file.snapshots();
-        let newest = all.iter().rev().find(|info| info.name.starts_with(PREFIX));
-        Ok(newest.map(|info| self.file.open_snapshot(&info.name)).transpose()?)
+        loop {
+            let all = self.file.snapshots();
+            let newest = all.iter().rev().find(|info| info.name.starts_with(PREFIX));
+            let Some(info) = newest else { return Ok(None) };
+            match self.file.open_snapshot(&info.name) {
+                // It was dropped meanwhile, so there are newer ones.
+                Err(atomic_mmap::Error::Snapshot {
+                    why: SnapshotError::NotFound { .. }, ..
+                }) => {}
+                opened => return Ok(Some(opened?)),
+            }
+        }
+    }
+
+    /// Returns the name of the newest snapshot, for a node that may send the changes since then. It
+    /// stays until the next call.
+    pub fn offer(&self) -> Result<Option<String>> {
+        let newest = self.newest()?;
+        let name = newest.as_ref().map(|snapshot| snapshot.name().to_owned());
+        *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = newest;
+        Ok(name)
     }
 
     /// Returns the applied log id and the membership of a snapshot.
@@ -293,24 +348,41 @@ impl State {
     /// Gives the file the state of a stream, atomically and durably. `name` is the snapshot's.
     ///
     /// A stream of changes is relative to a snapshot that this node had when it asked for the
-    /// stream. The file goes back to that snapshot first. A crash in between leaves that state:
-    /// the log has no purged entry behind the newest snapshot.
+    /// stream. The file goes back to that snapshot first, and forward again if an error or a crash
+    /// comes in between (invariant 4). The log may have purged what that snapshot lacks.
     pub fn install(&self, name: &str, stream: &mut (impl Read + Seek)) -> Result<()> {
         let _changing = self.changing();
-        if self.file.snapshots().iter().any(|info| info.name == name) {
+        if self.has_snapshot(name) {
             // An equal state, as invariant 2 says.
             return Ok(self.file.roll_back(name, None)?);
         }
-        match self.file.import_over(&mut *stream) {
+        let found = match self.file.import_over(&mut *stream) {
             Err(atomic_mmap::Error::Stream {
                 why: StreamError::WrongBase { base, .. }, ..
-            }) if self.file.snapshots().iter().any(|info| info.name == base) => {
-                self.file.roll_back(&base, None)?;
+            }) if self.has_snapshot(&base) => {
                 stream.seek(SeekFrom::Start(0)).map_err(|e| Error::stream(&self.file, e))?;
-                self.file.import(stream)?;
+                self.import_onto(&base, stream)?
             }
-            imported => drop(imported?),
+            imported => imported?,
+        };
+        self.retain();
+        let found = found.snapshot.name;
+        if found == name {
+            return Ok(());
         }
-        self.retain()
+        let (path, wanted) = (self.file.path().into(), name.to_owned());
+        Err(Error::OtherSnapshot { path, wanted, found })
+    }
+
+    /// Goes back to a snapshot, and takes the changes since then. After an error the file is as it
+    /// was.
+    fn import_onto(&self, base: &str, stream: &mut impl Read) -> Result<ImportReport> {
+        self.file.roll_back(base, Some(BEFORE))?;
+        let imported = self.file.import(stream);
+        if imported.is_err() {
+            self.file.roll_back(BEFORE, None)?;
+        }
+        self.file.drop_snapshot(BEFORE)?;
+        Ok(imported?)
     }
 }

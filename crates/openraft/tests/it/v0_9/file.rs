@@ -55,7 +55,13 @@ fn transfer(contents: &mut Contents<'_, '_>, argument: &[u8]) -> Result<Vec<u8>,
 }
 
 pub fn machine(ground: &Ground, path: &Path) -> Machine {
-    let functions = Functions::new().with("transfer", transfer);
+    let functions = Functions::new()
+        .with("transfer", transfer)
+        .with("is it", |contents, _| Ok(vec![contents.load::<bool>(0)?.into()]))
+        .with("panic", |contents, _| {
+            contents.store(0, &1_u8)?;
+            panic!("on purpose")
+        });
     FileMachine::open(open_file(ground, path), functions).expect("a machine")
 }
 
@@ -100,6 +106,11 @@ impl Node {
         self.run(Command::Call { function, argument }).await
     }
 
+    async fn call(&mut self, function: &str) -> Answer {
+        let function = function.to_owned();
+        self.run(Command::Call { function, argument: Vec::new() }).await
+    }
+
     async fn snapshot(&mut self) -> Snapshot<Types> {
         self.machine.get_snapshot_builder().await.build_snapshot().await.expect("a snapshot")
     }
@@ -138,6 +149,11 @@ fn a_refused_command_counts_as_applied_and_changes_nothing() {
         assert_refused(&node.write(u64::MAX - 3, b"x").await, "no file reaches");
         assert_refused(&node.transfer([1, 0, 101]).await, "the account is empty");
         assert_eq!(node.contents(), before);
+        // Bytes that are no value are so on all nodes.
+        assert_eq!(node.write(0, &[7]).await, Answer::Done);
+        assert_refused(&node.call("is it").await, "the bytes at offset 0 are no bool");
+        assert_eq!(node.write(0, &[1]).await, Answer::Done);
+        assert_eq!(node.call("is it").await, Answer::Value(vec![1]));
         let (applied, _) = node.machine.applied_state().await.expect("the state");
         assert_eq!(applied, Some(log_id(1, 1, node.next - 1)));
     });
@@ -172,6 +188,56 @@ fn a_function_that_is_not_registered_stops_the_node() {
         assert!(error.to_string().contains("\"unknown\""), "{error}");
         let (applied, _) = node.machine.applied_state().await.expect("the state");
         assert_eq!(applied, None);
+    });
+}
+
+#[test]
+fn a_function_that_panics_is_an_error_and_changes_nothing() {
+    on_runtime(async {
+        let mut node = Node::new();
+        node.run(Command::SetLen(LEN)).await;
+        let before = node.machine.file().read_vec().expect("read");
+        let command = Command::Call { function: "panic".into(), argument: Vec::new() };
+        let entry = Entry { log_id: log_id(1, 1, 2), payload: EntryPayload::Normal(command) };
+        let error = node.machine.apply([entry]).await.expect_err("a panic");
+        assert!(error.to_string().contains("\"panic\" of a committed command"), "{error}");
+        assert_eq!(node.machine.file().read_vec().expect("read"), before);
+    });
+}
+
+/// The base of received changes may be older than the purged log. So a crash between the return to
+/// the base and the changes left a node that could not start.
+#[test]
+fn an_installation_that_a_crash_cuts_off_leaves_the_state_before_it() {
+    on_runtime(async {
+        let mut node = Node::new();
+        node.run(Command::SetLen(LEN)).await;
+        let base = node.snapshot().await.meta;
+        node.write(1000, &[5; 70_000]).await;
+        let (contents, applied) = (node.contents(), node.machine.applied_state().await);
+        let file = node.machine.file();
+        file.roll_back(&base.snapshot_id, Some("before-installation")).expect("to the base");
+        assert_ne!(node.contents(), contents);
+        let mut node = node.reopened();
+        assert_eq!(node.contents(), contents);
+        let found = node.machine.applied_state().await.expect("the state");
+        assert_eq!(found, applied.expect("the state"));
+        let names = node.machine.file().snapshots().into_iter().map(|info| info.name);
+        assert_eq!(names.collect::<Vec<_>>(), [base.snapshot_id]);
+    });
+}
+
+#[test]
+fn a_stream_of_another_snapshot_than_announced_is_an_error() {
+    on_runtime(async {
+        let (mut leader, mut follower) = (Node::new(), Node::new());
+        leader.run(Command::SetLen(LEN)).await;
+        let first = leader.snapshot().await;
+        leader.write(0, b"more").await;
+        let second = leader.snapshot().await;
+        let installed = follower.machine.install_snapshot(&second.meta, first.snapshot).await;
+        let error = installed.expect_err("another one").to_string();
+        assert!(error.contains(&second.meta.snapshot_id), "{error}");
     });
 }
 
