@@ -422,6 +422,7 @@ with_those_of_snapshots! { mutants;
         EarlierCloseNoPoint "earlier-close-no-point": "closing one of several handles makes no durable point, and a later drop takes its save back",
     }
     "recovery/context.rs" {
+        LookNotWaitedFor "look-not-waited-for": "an opening is refused beside a look at the file",
         RecoverLengthIgnored "recover-length-ignored": "recovery goes by the length word while a redo record holds another length",
         RunByAnyCall "run-by-any-call": "calls write long runs where they may bypass the mapped cache",
         MountedAloneTaken "mounted-alone-taken": "a file that is itself a mount point is opened",

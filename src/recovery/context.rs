@@ -26,6 +26,11 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The pauses of a writer beside locks that only readers and looks have: their length and number.
+const PAUSE_FOR_LOOKS: Duration = Duration::from_millis(1);
+const PAUSES_FOR_LOOKS: usize = 200;
 
 /// A step of this opening that is undone on drop, unless opening has succeeded.
 pub(super) struct Rollback<'a> {
@@ -272,7 +277,7 @@ impl<'a> Opening<'a> {
         let registration = Registration::new(stat.dev, stat.ino).ok_or_else(|| busy(true))?;
         let lock = |file| match self.options.read_only {
             true => self.try_lock_to_read(file),
-            false => self.platform.try_lock(file),
+            false => self.try_lock_to_write(file),
         };
         if !lock(&home.file).map_err(self.io("lock", self.path))? {
             return Err(busy(false));
@@ -280,6 +285,25 @@ impl<'a> Opening<'a> {
         home.is_locked = true;
         // Read anew: another process may have closed the file between the first look and the lock.
         Ok((registration, self.stat(&home.file, self.path)?))
+    }
+
+    /// Takes the lock of a writer. Returns `false` if another process has the file open.
+    ///
+    /// A look at the file (`inspect`) has the lock of a reader for a moment, to see if a writer has
+    /// the file open. It must not make this opening fail. So the lock of a reader is waited for, up
+    /// to some 200 ms. That of a writer is not: it excludes the lock of a reader as well.
+    pub(super) fn try_lock_to_write(&self, file: &File) -> io::Result<bool> {
+        for _ in 0..PAUSES_FOR_LOOKS {
+            if self.platform.try_lock(file)? {
+                return Ok(true);
+            }
+            if planted!(LookNotWaitedFor) || !self.platform.try_lock_shared(file)? {
+                return Ok(false);
+            }
+            self.platform.unlock(file)?;
+            std::thread::sleep(PAUSE_FOR_LOOKS);
+        }
+        self.platform.try_lock(file)
     }
 
     /// Removes a home file that this opening made and could not take, unless another opening has

@@ -2,6 +2,8 @@
 
 use crate::common::{self, Ground, media, role};
 use crate::durable::restarted;
+use atomic_mmap::testing::call;
+use atomic_mmap::testing::recorder::{Event, Recorder, What};
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, Medium, Progress, Work};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -59,6 +61,29 @@ fn an_open_waits_for_another_process() {
     let output = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("waits"), "{said}");
+}
+
+/// A look at a file takes the lock of a reader for a moment, to see if the file is open. An opening
+/// at that moment was refused, as if another process had the file open.
+#[test]
+fn an_open_waits_for_a_look() {
+    let ground = common::ram();
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    new_file(&ground, &path).close(CloseMode::Fast).expect("close");
+    let look = std::fs::File::open(&path).expect("open");
+    look.lock_shared().expect("lock");
+    let recorder = Recorder::new();
+    std::thread::scope(|threads| {
+        let opening = threads.spawn(|| ground.options().open_recorded(&recorder, &path));
+        // The opening has seen that no writer has the file.
+        let has_seen = |event: &Event| matches!(event.what, What::Os(call::UNLOCK));
+        while !recorder.take().iter().any(has_seen) && !opening.is_finished() {
+            std::thread::yield_now();
+        }
+        look.unlock().expect("unlock");
+        opening.join().expect("no panic").expect("the look is over");
+    });
 }
 
 #[test]

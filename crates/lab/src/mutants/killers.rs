@@ -516,6 +516,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         DefaultListStays => by(test("world", "a_default_list_of_the_folder")),
         ForeignGroupBitsKept => by(test("world", "a_companion_of_another_group")),
         CompanionsInMemory => by(test("world", "companions_in_memory_of_a_file_on_a_disk")),
+        LookNotWaitedFor => by(test("patience", "an_open_waits_for_a_look")),
         MountedAloneTaken => by(test("world", "a_file_that_is_mounted_by_itself")),
         FoundLengthNotSynced => by(test("steps", "a_journal_that_was_found_longer")),
         AnyJournalTaken | JournalHeaderNotRenewed => {
