@@ -33,6 +33,7 @@
 #![doc = concat!("[examples/settings.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/settings.rs")]
 #![doc = concat!("[examples/socket_to_file.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/socket_to_file.rs")]
 #![doc = concat!("[examples/tokio_service.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/tokio_service.rs")]
+#![doc = concat!("[examples/raft-file/src/main.rs]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/examples/raft-file/src/main.rs")]
 #![doc = concat!("[LICENSE-MIT]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/LICENSE-MIT")]
 #![doc = concat!("[LICENSE-APACHE]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/LICENSE-APACHE")]
 // Above: the links of the README, which lead to the repository here. The first definition counts.

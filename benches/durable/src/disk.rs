@@ -1,4 +1,4 @@
-//! The counters of a block device, if there is one.
+//! The folder of a run, and the counters of the block device under it, if there is one.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -77,5 +77,22 @@ pub fn in_memory(dir: &Path) -> Option<&'static str> {
         0x0102_1994 => Some("tmpfs"),
         0x8584_58F6 => Some("ramfs"),
         _ => None,
+    }
+}
+
+/// A folder that is removed when it is dropped.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(dir: &Path, program: &str) -> std::io::Result<Scratch> {
+        let path = dir.join(format!("atomic-mmap-{program}-{}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _best_effort = std::fs::remove_dir_all(&self.0);
     }
 }

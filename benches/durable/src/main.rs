@@ -6,7 +6,7 @@
 mod disk;
 mod stores;
 
-use disk::Disk;
+use disk::{Disk, Scratch};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -169,30 +169,13 @@ fn run() -> Any<()> {
     {
         return Err(format!("{} is {name}: nothing is durable there", options.dir.display()).into());
     }
-    let scratch = Scratch::new(&options.dir)?;
+    let scratch = Scratch::new(&options.dir, "durable")?;
     let disk = Disk::under(&scratch.0);
     println!("files in {}", scratch.0.display());
     for job in &options.jobs {
         measure(&options, job, &scratch.0, &disk)?;
     }
     Ok(())
-}
-
-/// A folder that is removed when it is dropped.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(dir: &Path) -> Any<Scratch> {
-        let path = dir.join(format!("atomic-mmap-durable-{}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _best_effort = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// A contender with its measurements.

@@ -4,13 +4,17 @@
 //! types that openraft has already. bincode is no longer maintained.
 
 use atomic_mmap::record;
+use atomic_mmap::zerocopy::FromZeros;
 use atomic_mmap::zerocopy::little_endian::U32;
-use atomic_mmap::zerocopy::{FromZeros, IntoBytes};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The longest encoded value of a [`Cell`].
 const LONGEST: usize = 120;
+/// Length of a cell's checksum.
+const SUM: usize = 4;
+/// Length of checksum and length, in front of the value.
+const HEAD: usize = 8;
 
 pub(crate) fn encode<T: Serialize + DeserializeOwned>(value: &T) -> postcard::Result<Vec<u8>> {
     let bytes = postcard::to_stdvec(value)?;
@@ -51,61 +55,68 @@ impl Cell {
     pub fn none() -> Cell {
         Cell::new_zeroed()
     }
+}
 
-    /// Returns a cell with an encoded value.
-    pub fn holding<T: Serialize + DeserializeOwned>(value: &T) -> postcard::Result<Cell> {
-        let encoded = encode(value)?;
-        let mut cell = Cell::none();
-        let place = cell.bytes.get_mut(..encoded.len());
-        place.ok_or(postcard::Error::SerializeBufferFull)?.copy_from_slice(&encoded);
-        cell.len = (encoded.len() as u32).into();
-        cell.sum = cell.checksum().into();
-        Ok(cell)
-    }
+/// Fills `to` with an encoded value, as a [`Cell`] of that length has it.
+pub(crate) fn put<T: Serialize + DeserializeOwned>(
+    value: &T,
+    to: &mut [u8],
+) -> postcard::Result<()> {
+    let encoded = encode(value)?;
+    let place = to.get_mut(HEAD..HEAD + encoded.len());
+    place.ok_or(postcard::Error::SerializeBufferFull)?.copy_from_slice(&encoded);
+    to[HEAD + encoded.len()..].fill(0);
+    to[SUM..HEAD].copy_from_slice(&(encoded.len() as u32).to_le_bytes());
+    let sum = crc32c::crc32c(&to[SUM..]);
+    to[..SUM].copy_from_slice(&sum.to_le_bytes());
+    Ok(())
+}
 
-    fn checksum(&self) -> u32 {
-        crc32c::crc32c(&self.as_bytes()[size_of::<U32>()..])
+/// Returns the encoded value in the bytes of a cell, or `None` without one.
+pub(crate) fn value_in(bytes: &[u8]) -> Result<Option<&[u8]>, Damaged> {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(None);
     }
-
-    /// Returns the encoded value, or `None` without one.
-    pub fn value(&self) -> Result<Option<&[u8]>, Damaged> {
-        if *self == Cell::none() {
-            return Ok(None);
-        }
-        let encoded = self.bytes.get(..self.len.get() as usize).ok_or(Damaged)?;
-        if self.sum.get() == self.checksum() { Ok(Some(encoded)) } else { Err(Damaged) }
-    }
+    let (sum, rest) = bytes.split_first_chunk::<SUM>().ok_or(Damaged)?;
+    let (len, place) = rest.split_first_chunk().ok_or(Damaged)?;
+    let encoded = place.get(..u32::from_le_bytes(*len) as usize).ok_or(Damaged)?;
+    let is_whole = u32::from_le_bytes(*sum) == crc32c::crc32c(rest);
+    if is_whole { Ok(Some(encoded)) } else { Err(Damaged) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atomic_mmap::zerocopy::IntoBytes;
+
+    fn holding<T: Serialize + DeserializeOwned>(value: &T) -> postcard::Result<Cell> {
+        let mut cell = Cell::none();
+        put(value, cell.as_mut_bytes())?;
+        Ok(cell)
+    }
 
     #[test]
     fn a_cell_holds_a_value_or_none() {
-        assert!(matches!(Cell::none().value(), Ok(None)));
-        let cell = Cell::holding(&(7_u64, true)).expect("fits");
-        let Ok(Some(bytes)) = cell.value() else { panic!("a value") };
+        assert!(matches!(value_in(Cell::none().as_bytes()), Ok(None)));
+        let cell = holding(&(7_u64, true)).expect("fits");
+        let Ok(Some(bytes)) = value_in(cell.as_bytes()) else { panic!("a value") };
         assert_eq!(decode::<(u64, bool)>(bytes), Ok((7, true)));
     }
 
     #[test]
     fn a_changed_bit_of_a_cell_is_damage() {
-        let cell = Cell::holding(&"a node".to_owned()).expect("fits");
+        let cell = holding(&"a node".to_owned()).expect("fits");
         for bit in 0..size_of::<Cell>() * 8 {
             let mut changed = cell;
             changed.as_mut_bytes()[bit / 8] ^= 1 << (bit % 8);
-            assert!(changed.value().is_err(), "bit {bit}");
+            assert!(value_in(changed.as_bytes()).is_err(), "bit {bit}");
         }
     }
 
     #[test]
     fn a_value_that_is_too_long_is_an_error() {
-        assert!(Cell::holding(&"n".repeat(LONGEST - 1)).is_ok());
-        assert_eq!(
-            Cell::holding(&"n".repeat(LONGEST)).err(),
-            Some(postcard::Error::SerializeBufferFull)
-        );
+        assert!(holding(&"n".repeat(LONGEST - 1)).is_ok());
+        assert_eq!(holding(&"n".repeat(LONGEST)).err(), Some(postcard::Error::SerializeBufferFull));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! One Raft group in the file: its names, and the operations on them. Each is atomic.
 
-use crate::codec::{Cell, decode, encode};
+use crate::codec::Cell;
 use crate::error::{Error, Result};
+use crate::values::Values;
+use atomic_mmap::zerocopy::IntoBytes;
 use atomic_mmap::{AtomicMappedFile, Log, Name, Roots, Transaction};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -61,28 +63,8 @@ impl Group {
         Ok(())
     }
 
-    fn encoded<T: Serialize + DeserializeOwned>(&self, what: String, value: &T) -> Result<Vec<u8>> {
-        encode(value).map_err(|source| self.not_encoded(what, source))
-    }
-
-    fn not_encoded(&self, what: String, source: postcard::Error) -> Error {
-        Error::Encode { path: self.file().path().into(), group: self.name.clone(), what, source }
-    }
-
-    fn decoded<T: DeserializeOwned>(&self, what: impl ToString, bytes: &[u8]) -> Result<T> {
-        decode(bytes).map_err(|source| {
-            let (path, group) = (self.file().path().into(), self.name.clone());
-            Error::Decode { path, group, what: what.to_string(), source }
-        })
-    }
-
-    fn cell<T: Serialize + DeserializeOwned>(
-        &self,
-        which: Which,
-        value: Option<&T>,
-    ) -> Result<Cell> {
-        let cell = value.map_or(Ok(Cell::none()), Cell::holding);
-        cell.map_err(|source| self.not_encoded(which.name().to_owned(), source))
+    fn values(&self) -> Values<'_> {
+        Values { file: self.file(), group: &self.name }
     }
 
     /// Stores a value or none.
@@ -91,7 +73,7 @@ impl Group {
         which: Which,
         value: Option<&T>,
     ) -> Result<()> {
-        let cell = self.cell(which, value)?;
+        let cell = self.values().cell(which.name(), value)?;
         Ok(self.file().store(self.cells[which as usize], &cell)?)
     }
 
@@ -101,12 +83,7 @@ impl Group {
     }
 
     fn value_of<T: DeserializeOwned>(&self, which: Which, cell: Cell) -> Result<Option<T>> {
-        let damaged = |_| {
-            let (path, group) = (self.file().path().into(), self.name.clone());
-            Error::Checksum { path, group, what: which.name().to_owned() }
-        };
-        let bytes = cell.value().map_err(damaged)?;
-        bytes.map(|bytes| self.decoded(which.name(), bytes)).transpose()
+        self.values().value_in(which.name(), cell.as_bytes())
     }
 
     fn load_in<T: DeserializeOwned>(
@@ -124,7 +101,7 @@ impl Group {
             let range = self.log.range_in(tx)?;
             let last = range.end.saturating_sub(1);
             let record = self.log.get_in(tx, last)?;
-            let entry = record.map(|bytes| self.decoded(format!("entry {last}"), &bytes));
+            let entry = record.map(|bytes| self.values().decoded(&format!("entry {last}"), &bytes));
             Ok((self.load_in(tx, Which::Purged)?, entry.transpose()?))
         })
     }
@@ -141,7 +118,7 @@ impl Group {
         let mut records = Vec::new();
         for ((index, entry), expected) in entries.zip(first..) {
             self.expect(expected, index)?;
-            records.push(self.encoded(format!("entry {index}"), &entry)?);
+            records.push(self.values().encoded(&format!("entry {index}"), &entry)?);
         }
         self.file().try_transact(|tx| {
             let mut range = self.log.range_in(tx)?;
@@ -206,14 +183,14 @@ impl Group {
         id: &I,
         is_id: impl Fn(&E) -> bool,
     ) -> Result<()> {
-        let cell = self.cell(Which::Purged, Some(id))?;
+        let cell = self.values().cell(Which::Purged.name(), Some(id))?;
         self.file().try_transact(|tx| {
             let start = self.log.range_in(tx)?.start;
             if self.is_purged(tx)? && index < start {
                 return Ok(());
             }
             if let Some(bytes) = self.log.get_in(tx, index)?
-                && !is_id(&self.decoded(format!("entry {index}"), &bytes)?)
+                && !is_id(&self.values().decoded(&format!("entry {index}"), &bytes)?)
             {
                 self.log.truncate_back_in(tx, start)?;
             }
@@ -235,7 +212,7 @@ impl Group {
             && let Some((index, bytes)) = records.next().transpose()?
             && range.contains(&index)
         {
-            entries.push(self.decoded(format!("entry {index}"), &bytes)?);
+            entries.push(self.values().decoded(&format!("entry {index}"), &bytes)?);
             next = index.saturating_add(1);
         }
         Ok(entries)

@@ -24,6 +24,7 @@ mod store;
 mod v0_10;
 #[cfg(feature = "openraft-0-9")]
 mod v0_9;
+mod values;
 
 #[cfg(not(any(feature = "openraft-0-9", feature = "openraft-0-10")))]
 compile_error!("choose a version of openraft: the feature openraft-0-9 or openraft-0-10");

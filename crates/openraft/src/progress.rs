@@ -4,7 +4,7 @@
 //! does not wait for the installation. A crash in between would leave a log that begins behind the
 //! machine's state, and no node could start from that.
 //!
-//! May import `error`.
+//! May import nothing of the crate.
 
 use tokio::sync::watch;
 

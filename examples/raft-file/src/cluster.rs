@@ -88,7 +88,8 @@ impl Cluster {
         let id_text = id.to_string();
         command.args(["node", &id_text]).arg(self.folder_of(id)).arg(&self.addresses[&id]);
         let log = std::fs::File::options().create(true).append(true).open(self.log_of(id))?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        // The node ends with this process: then its standard input ends.
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         self.children.insert(id, command.spawn()?);
         Ok(())
     }

@@ -14,6 +14,9 @@
 //! | `cluster.rs` | the processes, and the network between them |
 //! | `clients.rs` | the clients, and the history of what they were told |
 //!
+//! As root the nodes get network namespaces and a bridge, which the end of this process removes. If
+//! it is killed, they stay: `ip netns list` has those named `atomic-mmap-raft-...`. Its nodes end.
+//!
 //! The checker of histories is the lab's: it looks for one order of all operations that explains
 //! each answer. An exchange runs a function of the replicated file, which counts its calls. The
 //! count shows a command that was applied twice.

@@ -1,7 +1,7 @@
 //! One node: a log, a replicated file, openraft, and a server in front of them.
 
 use crate::network::Peers;
-use crate::wire::{Request, Response, Types, receive, send};
+use crate::wire::{LONGEST, Request, Response, Types, receive, send};
 use atomic_mmap::{AtomicMappedFile, DeployPolicy};
 use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
 use openraft::{Config, Raft, Snapshot, SnapshotPolicy};
@@ -60,12 +60,19 @@ pub async fn run(id: u64, folder: &Path, address: &str) -> Result<(), Box<dyn Er
     let server = Server { file: ReplicatedFile::new(raft.clone(), &machine), raft };
     let listener = TcpListener::bind(address).await?;
     tokio::spawn(end_with(server.raft.clone()));
+    std::thread::spawn(end_with_the_cluster);
     loop {
         let (stream, _) = listener.accept().await?;
         let server = server.clone();
         // A connection that breaks is the other side's.
         tokio::spawn(async move { server.serve(stream).await.ok() });
     }
+}
+
+/// Ends the process once that of the cluster has ended, which holds this one's standard input.
+fn end_with_the_cluster() {
+    let _ended_or_broken = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    std::process::exit(0);
 }
 
 /// Ends the process once openraft has stopped. The cluster counts that as a failure.
@@ -115,6 +122,9 @@ impl Server {
                 Err(e) => Response::Failed(e.to_string()),
             },
             Request::Run(command) => self.run(command).await,
+            Request::Read { len, .. } if len > u64::from(LONGEST) / 2 => {
+                Response::Refused(format!("{len} bytes are too many for a response"))
+            }
             Request::Read { offset, len } => {
                 let mut bytes = vec![0; len as usize];
                 match self.file.read_at(&mut bytes, offset).await {

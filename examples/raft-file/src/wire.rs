@@ -20,7 +20,7 @@ openraft::declare_raft_types!(
 pub type Node = openraft::BasicNode;
 
 /// The longest frame, in bytes. openraft sends at most 300 entries at once.
-const LONGEST: u32 = 64 << 20;
+pub const LONGEST: u32 = 64 << 20;
 
 #[derive(Serialize, Deserialize)]
 pub enum Request {

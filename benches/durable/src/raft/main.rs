@@ -10,7 +10,7 @@ mod disk;
 mod logs;
 mod rocks;
 
-use disk::Disk;
+use disk::{Disk, Scratch};
 use logs::{Any, LIMIT, Log, NAMES, OURS, RAFT_LOG, ROCKS, command};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -104,7 +104,7 @@ fn run() -> Any<()> {
     if let Some(kind) = disk::in_memory(&options.dir) {
         return Err(format!("{} is {kind}: nothing is durable there", options.dir.display()).into());
     }
-    let scratch = Scratch::new(&options.dir)?;
+    let scratch = Scratch::new(&options.dir, "raft")?;
     // A contender that is not installed is left out, in words.
     options.names.retain(|name| match logs::open(name, &scratch.0.join("probe"), 1) {
         Ok(_) => true,
@@ -130,23 +130,6 @@ fn run() -> Any<()> {
     }
     goals(&found);
     save(&found)
-}
-
-/// A folder that is removed when it is dropped.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(dir: &Path) -> Any<Scratch> {
-        let path = dir.join(format!("atomic-mmap-raft-{}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _best_effort = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// A contender with its measurements.

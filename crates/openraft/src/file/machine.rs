@@ -71,8 +71,8 @@ impl<C: RaftTypeConfig> FileMachine<C> {
     /// of [`AtomicMappedFile::sync`].
     pub fn open(file: AtomicMappedFile, functions: Functions) -> Result<FileMachine<C>> {
         let state = Arc::new(State::open(file, functions)?);
-        state.end_installation::<Id<C>, Members<C>>(|id| id.index)?;
-        let (applied, _): Applied<Id<C>, Members<C>> = state.applied()?;
+        state.end_installation(|id: Id<C>| id.index)?;
+        let applied: Option<Id<C>> = state.applied_id()?;
         state.file().sync()?;
         let progress = Progress::new(applied.map(|id| id.index));
         Ok(FileMachine { state, progress, config: PhantomData })
@@ -136,8 +136,7 @@ where
         let step = self.progress.step();
         let state = Arc::clone(&self.state);
         // A seal waits for the disk.
-        let sealing =
-            tokio::task::spawn_blocking(move || state.seal::<Id<C>, Members<C>>(|id| id.index));
+        let sealing = tokio::task::spawn_blocking(move || state.seal(|id: Id<C>| id.index));
         let sealed = sealing.await.map_err(|e| Error::stream(self.state.file(), e.into()));
         let built = sealed.flatten().and_then(|sealed| self.snapshot_of(sealed));
         let built = told::<C, _>(built, ErrorSubject::StateMachine, ErrorVerb::Read)?;

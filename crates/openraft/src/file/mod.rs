@@ -13,8 +13,7 @@
 //! | 0..16 | `atomic-mmap raft` |
 //! | 16..24 | the version of this layout, 1, little-endian |
 //! | 64..192 | the applied log id, a cell as that of a vote |
-//! | 192..200 | CRC-32C and length of the encoded membership, 4 bytes each |
-//! | 200..16,384 | the encoded membership, in postcard's encoding |
+//! | 192..16,384 | the membership, a longer cell |
 //! | from 16,384 on | the contents. [`ReplicatedFile`] counts offsets from here |
 //!
 //! Equal logs make equal files, byte for byte. The names of snapshots follow from the applied log

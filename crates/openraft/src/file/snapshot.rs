@@ -78,10 +78,9 @@ impl FileSnapshot {
     pub fn write_to(&self, base: Option<&str>, to: impl Write) -> Result<bool> {
         let Some(sealed) = &self.sealed else { return Err(Error::NotSealed) };
         let (file, name) = (&sealed.file, sealed.snapshot.name());
-        let number = |base: &str| file.snapshots().into_iter().find(|info| info.name == base);
-        let older =
-            |base: &&str| number(base).is_some_and(|it| it.number < sealed.snapshot.number());
-        let base = base.filter(older);
+        let mut older = file.snapshots();
+        older.retain(|info| info.number < sealed.snapshot.number());
+        let base = base.filter(|base| older.iter().any(|info| info.name == **base));
         file.export(base, name, to)?;
         Ok(base.is_some())
     }

@@ -11,11 +11,13 @@
 //! 4. The state never goes back for good: while a stream of changes is installed, a snapshot named
 //!    [`BEFORE`] has the state before, and the next opening returns to it.
 //!
-//! May import `command`, and `codec` and `error` of the crate.
+//! May import `command`, and `codec`, `values` and `error` of the crate.
 
 use super::command::{Answer, Command, Contents, Functions, HEADER, Stop, in_file};
-use crate::codec::{Cell, decode, encode};
+use crate::codec::Cell;
 use crate::error::{Error, Result};
+use crate::values::Values;
+use atomic_mmap::zerocopy::IntoBytes;
 use atomic_mmap::zerocopy::little_endian::U64;
 use atomic_mmap::{
     AtomicMappedFile, ImportReport, Snapshot, SnapshotError, StreamError, Transaction,
@@ -31,9 +33,7 @@ const VERSION: u64 = 1;
 const VERSION_AT: u64 = 16;
 const APPLIED_AT: u64 = 64;
 const MEMBERSHIP_AT: u64 = 192;
-/// Length of the sum and the length in front of the membership, in bytes.
-const MEMBERSHIP_HEAD: u64 = 8;
-const LONGEST_MEMBERSHIP: u64 = HEADER - MEMBERSHIP_AT - MEMBERSHIP_HEAD;
+const MEMBERSHIP_LEN: usize = (HEADER - MEMBERSHIP_AT) as usize;
 
 /// The beginning of the name of each snapshot that is made here.
 const PREFIX: &str = "raft-";
@@ -92,16 +92,12 @@ impl State {
 
     /// Ends an installation that a crash has cut off: returns to the state before it, unless the
     /// received state is there. `index` returns the index of a log id.
-    pub fn end_installation<I: DeserializeOwned, M: DeserializeOwned>(
-        &self,
-        index: impl Fn(&I) -> u64,
-    ) -> Result<()> {
+    pub fn end_installation<I: DeserializeOwned>(&self, index: impl Fn(I) -> u64) -> Result<()> {
         if !self.has_snapshot(BEFORE) {
             return Ok(());
         }
-        let of = |applied: Applied<I, M>| applied.0.as_ref().map(&index);
-        let before = of(self.applied_of(&self.file.open_snapshot(BEFORE)?)?);
-        if of(self.applied()?) < before {
+        let before = self.id_in(self.file.open_snapshot(BEFORE)?.load(APPLIED_AT)?)?;
+        if self.applied_id()?.map(&index) < before.map(&index) {
             self.file.roll_back(BEFORE, None)?;
         }
         Ok(self.file.drop_snapshot(BEFORE)?)
@@ -144,9 +140,9 @@ impl State {
     pub fn applied<I: DeserializeOwned, M: DeserializeOwned>(&self) -> Result<Applied<I, M>> {
         self.file.try_transact(|tx| {
             let cell = tx.load(APPLIED_AT)?;
-            let mut bytes = vec![0; (HEADER - MEMBERSHIP_AT) as usize];
+            let mut bytes = vec![0; MEMBERSHIP_LEN];
             tx.read_at(&mut bytes, MEMBERSHIP_AT)?;
-            Ok((self.id_of(cell)?, self.membership_of(&bytes)?))
+            Ok((self.id_in(cell)?, self.membership_in(&bytes)?))
         })
     }
 
@@ -156,20 +152,19 @@ impl State {
         I: Serialize + DeserializeOwned,
         M: Serialize + DeserializeOwned,
     {
-        let applied = Cell::holding(id).map_err(|e| self.not_encoded("the applied log id", e))?;
-        let membership = match change {
-            Change::Membership(membership) => Some(self.encoded_membership(*membership)?),
-            _ => None,
-        };
+        let applied = self.values().cell("the applied log id", Some(id))?;
+        let mut membership = Vec::new();
+        if let Change::Membership(new) = change {
+            membership.resize(MEMBERSHIP_LEN, 0);
+            self.values().put("the membership", *new, &mut membership)?;
+        }
         let _changing = self.changing();
         let tried = self.file.try_transact(|tx| {
             let answer = match change {
                 Change::Command(command) => self.run(tx, command)?,
                 _ => Answer::Done,
             };
-            if let Some(bytes) = &membership {
-                tx.write_at(bytes, MEMBERSHIP_AT)?;
-            }
+            tx.write_at(&membership, MEMBERSHIP_AT)?;
             tx.store(APPLIED_AT, &applied)?;
             Ok(answer)
         });
@@ -219,76 +214,32 @@ impl State {
 
     // ---- the header ----
 
-    fn not_encoded(&self, what: &str, source: postcard::Error) -> Error {
-        let (path, group) = (self.file.path().into(), GROUP.to_owned());
-        Error::Encode { path, group, what: what.to_owned(), source }
+    fn values(&self) -> Values<'_> {
+        Values { file: &self.file, group: GROUP }
     }
 
-    fn damaged(&self, what: &str) -> Error {
-        let (path, group) = (self.file.path().into(), GROUP.to_owned());
-        Error::Checksum { path, group, what: what.to_owned() }
+    fn id_in<I: DeserializeOwned>(&self, cell: Cell) -> Result<Option<I>> {
+        self.values().value_in("the applied log id", cell.as_bytes())
     }
 
-    fn decoded<T: DeserializeOwned>(&self, what: &str, bytes: &[u8]) -> Result<T> {
-        decode(bytes).map_err(|source| {
-            let (path, group) = (self.file.path().into(), GROUP.to_owned());
-            Error::Decode { path, group, what: what.to_owned(), source }
-        })
+    fn membership_in<M: DeserializeOwned>(&self, bytes: &[u8]) -> Result<Option<M>> {
+        self.values().value_in("the membership", bytes)
     }
 
-    fn id_of<I: DeserializeOwned>(&self, cell: Cell) -> Result<Option<I>> {
-        const WHAT: &str = "the applied log id";
-        let bytes = cell.value().map_err(|_| self.damaged(WHAT))?;
-        bytes.map(|bytes| self.decoded(WHAT, bytes)).transpose()
-    }
-
-    fn encoded_membership<M: Serialize + DeserializeOwned>(
-        &self,
-        membership: &M,
-    ) -> Result<Vec<u8>> {
-        let what = "the membership";
-        let encoded = encode(membership).map_err(|e| self.not_encoded(what, e))?;
-        if encoded.len() as u64 > LONGEST_MEMBERSHIP {
-            return Err(self.not_encoded(what, postcard::Error::SerializeBufferFull));
-        }
-        let mut bytes = crc32c::crc32c(&encoded).to_le_bytes().to_vec();
-        bytes.extend_from_slice(&(encoded.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&encoded);
-        // Equal memberships make equal files: nothing of a longer one stays.
-        bytes.resize((HEADER - MEMBERSHIP_AT) as usize, 0);
-        Ok(bytes)
-    }
-
-    fn membership_of<M: DeserializeOwned>(&self, bytes: &[u8]) -> Result<Option<M>> {
-        const WHAT: &str = "the membership";
-        let word = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
-        let (sum, len) = (word(0), word(4) as usize);
-        if len == 0 {
-            return Ok(None);
-        }
-        let encoded = bytes[MEMBERSHIP_HEAD as usize..].get(..len);
-        let whole = encoded.filter(|encoded| crc32c::crc32c(encoded) == sum);
-        self.decoded(WHAT, whole.ok_or_else(|| self.damaged(WHAT))?).map(Some)
+    /// Returns the applied log id.
+    pub fn applied_id<I: DeserializeOwned>(&self) -> Result<Option<I>> {
+        self.id_in(self.file.load(APPLIED_AT)?)
     }
 
     // ---- snapshots ----
 
     /// Seals the present state, and makes it durable. Returns the snapshot. `index` returns the
     /// index of a log id.
-    pub fn seal<I, M>(&self, index: impl Fn(&I) -> u64) -> Result<Snapshot>
-    where
-        I: Serialize + DeserializeOwned,
-        M: DeserializeOwned,
-    {
+    pub fn seal<I: DeserializeOwned>(&self, index: impl Fn(I) -> u64) -> Result<Snapshot> {
         let _changing = self.changing();
-        let (id, _) = self.applied::<I, M>()?;
-        let name = match &id {
-            Some(id) => {
-                let encoded = encode(id).map_err(|e| self.not_encoded("the applied log id", e))?;
-                format!("{PREFIX}{:020}-{:08x}", index(id), crc32c::crc32c(&encoded))
-            }
+        let cell: Cell = self.file.load(APPLIED_AT)?;
+        let name = match self.id_in(cell)?.map(index) {
+            Some(index) => format!("{PREFIX}{index:020}-{:08x}", crc32c::crc32c(cell.as_bytes())),
             None => format!("{PREFIX}empty"),
         };
         match self.file.snapshot(&name) {
@@ -340,9 +291,9 @@ impl State {
         &self,
         snapshot: &Snapshot,
     ) -> Result<Applied<I, M>> {
-        let mut bytes = vec![0; (HEADER - MEMBERSHIP_AT) as usize];
+        let mut bytes = vec![0; MEMBERSHIP_LEN];
         snapshot.read_at(&mut bytes, MEMBERSHIP_AT)?;
-        Ok((self.id_of(snapshot.load(APPLIED_AT)?)?, self.membership_of(&bytes)?))
+        Ok((self.id_in(snapshot.load(APPLIED_AT)?)?, self.membership_in(&bytes)?))
     }
 
     /// Gives the file the state of a stream, atomically and durably. `name` is the snapshot's.
