@@ -14,9 +14,7 @@ use super::directory::Directory;
 use super::{Source, check_transaction, error, space};
 use crate::api::file::AtomicMappedFile;
 use crate::api::transaction::Transaction;
-#[cfg(doc)]
-use crate::error::Error;
-use crate::error::{Result, StructureError};
+use crate::error::{Error, Result, StructureError};
 use crate::mutant::{planted, unless};
 use blocks::{Blocks, Writer};
 use meta::{
@@ -29,8 +27,11 @@ use std::ops::Range;
 const LONGEST_RECORD: u64 = u32::MAX as u64;
 /// Blocks of the shortest segment, unless the limit leaves fewer.
 const FEWEST_BLOCKS: u64 = 4;
+/// A new segment doubles the log up to this many blocks: 1 MiB. So few appends have to read the
+/// lists of all logs, and conflict with the other appends that do.
+const DOUBLED_BLOCKS: u64 = 256;
 /// A new segment has at least this part of all blocks of the log. So a log of any length has few
-/// segments, and a truncation at the front leaves at most one in eight bytes unused.
+/// segments, and a truncation at the front leaves at most one in eight bytes of a long log unused.
 const PART_OF_LOG: u64 = 8;
 
 /// An append-only log of records of any length, numbered in order.
@@ -166,10 +167,17 @@ impl Log {
             let why = StructureError::Full { what: "bytes of a log", needed, limit };
             return Err(error(&self.file, self.at, why));
         }
-        let count =
-            missing.max(FEWEST_BLOCKS.max(blocks / PART_OF_LOG).min(limit.saturating_sub(blocks)));
+        let wanted = blocks.min(DOUBLED_BLOCKS).max(blocks / PART_OF_LOG).max(FEWEST_BLOCKS);
+        let mut count = missing.max(wanted.min(limit.saturating_sub(blocks)));
         let mut directory = Directory::load(tx, self.roots)?;
-        let offset = space::allocate(&mut directory, tx, count * BLOCK)?;
+        let offset = loop {
+            match space::allocate(&mut directory, tx, count * BLOCK) {
+                // Near the file's longest length, a half of what is left fits at the least. So few
+                // segments reach it.
+                Err(Error::TooLong { .. }) if missing < count => count = missing.max(count / 2),
+                result => break result?,
+            }
+        };
         space::raise_high_water(&mut directory, tx, offset + count * BLOCK)?;
         let first = head.last.blocks().end;
         let segment = Segment { offset: offset.into(), first: first.into(), count: count.into() };

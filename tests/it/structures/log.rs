@@ -154,6 +154,43 @@ fn a_limit_is_kept_and_may_be_raised() {
     roots.check().expect("check");
 }
 
+/// Segments double a log, and the last one did not fit: the log was full with a third of the file
+/// unused.
+#[test]
+fn a_log_fills_its_file_to_the_longest_length() {
+    let ground = common::ram();
+    let scratch = ground.scratch();
+    let options = ground.options().create(true).max_len(4 << 20);
+    let file = options.open(scratch.file("state.dat")).expect("create");
+    let max_len = file.max_len();
+    let roots = Roots::open(file).expect("a directory");
+    let log = roots.log("log").expect("a log");
+    let error = (0..8000).find_map(|_| log.append(&[[1_u8; 1000]]).err()).expect("full");
+    assert!(matches!(error, Error::TooLong { .. }), "{error}");
+    assert_eq!(roots.file().len(), max_len);
+    // Three pages are the directory's and the log's own.
+    let blocks = max_len / 4096 - 3;
+    assert_eq!(log.range().expect("range"), 0..blocks * 4080 / 1008);
+    roots.check().expect("check");
+}
+
+/// Each append to each of many logs took a segment, and conflicted with all that did: 64 threads
+/// appended 64 KiB each in tenths of a second.
+#[test]
+fn a_log_of_large_appends_takes_few_segments() {
+    let (_scratch, roots, log) = log();
+    let record = vec![7_u8; 64 << 10];
+    let mut grown = 0;
+    for _ in 0..100_u64 {
+        let before = roots.file().len();
+        log.append(&[&record]).expect("append");
+        grown += u64::from(roots.file().len() != before);
+    }
+    // Doublings up to 1 MiB, and then a segment of 1 MiB for each 15 appends.
+    assert!(grown <= 12, "{grown} appends of 100 have taken a segment");
+    roots.check().expect("check");
+}
+
 #[test]
 fn a_damaged_record_is_an_error_with_its_offset_and_others_are_read() {
     let (_scratch, roots, log) = log();

@@ -20,15 +20,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const USAGE: &str = "\
-raft [--quick] [--check] [--dir PATH] [--rounds N] [--only NAME] [--append | --open]
+raft [--quick] [--check] [--dir PATH] [--rounds N] [--only NAME] [--entries N] [--groups N] [--append | --open]
   --quick   a third of the rounds, and a log of 64 MiB
   --check   one short turn of each, and a log of 4 MiB; no times count
   --dir     where the files lie (default: beside the program, in the target folder)
   --rounds  how often each contender gets a turn (default: 15)
   --only    only the contenders with this in their names, beside the limit
+  --entries, --groups  only the appends of so many entries, or of so many groups
   --append  only the appends
   --open    only the opening after a crash";
 
+/// Options with which some figures are not measured.
+const PARTS: [&str; 5] = ["--only", "--entries", "--groups", "--append", "--open"];
 /// Entries of an append, and groups.
 const COUNTS: [u64; 3] = [1, 16, 256];
 const GROUPS: [usize; 3] = [1, 8, 64];
@@ -41,9 +44,12 @@ struct Options {
     log: u64,
     dir: PathBuf,
     names: Vec<&'static str>,
+    counts: Vec<u64>,
+    groups: Vec<usize>,
     append: bool,
     open: bool,
     check: bool,
+    is_part: bool,
 }
 
 impl Options {
@@ -54,12 +60,16 @@ impl Options {
             log: 1 << 30,
             dir: std::env::current_exe()?.parent().ok_or("no folder")?.to_path_buf(),
             names: NAMES.to_vec(),
+            counts: COUNTS.to_vec(),
+            groups: GROUPS.to_vec(),
             append: true,
             open: true,
             check: false,
+            is_part: false,
         };
         let mut args = args;
         while let Some(arg) = args.next() {
+            options.is_part |= PARTS.contains(&arg.as_str());
             let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));
             match arg.as_str() {
                 "--quick" => (options.rounds, options.log) = (5, 64 << 20),
@@ -73,6 +83,8 @@ impl Options {
                     let part = value()?;
                     options.names.retain(|name| *name == LIMIT || name.contains(&part));
                 }
+                "--entries" => options.counts = vec![value()?.parse()?],
+                "--groups" => options.groups = vec![value()?.parse()?],
                 "--append" => options.open = false,
                 "--open" => options.append = false,
                 _ => return Err(format!("{arg:?}?\n{USAGE}").into()),
@@ -118,7 +130,7 @@ fn run() -> Any<()> {
         let disk = Disk::under(&scratch.0);
         println!("| entries | groups | log | us an append | to {LIMIT} | us, median of each | |");
         println!("|---|---|---|---|---|---|---|");
-        for (count, groups) in COUNTS.iter().flat_map(|c| GROUPS.iter().map(|g| (*c, *g))) {
+        for (count, groups) in cells(&options.counts, &options.groups) {
             measure(&options, &scratch.0, &disk, (count, groups), &mut found)?;
         }
     }
@@ -129,7 +141,13 @@ fn run() -> Any<()> {
         return Ok(());
     }
     goals(&found);
-    save(&found)
+    // A part would replace the figures of a whole run.
+    if options.is_part { Ok(()) } else { save(&found) }
+}
+
+/// Returns each number of entries with each number of groups.
+fn cells(counts: &[u64], groups: &[usize]) -> impl Iterator<Item = (u64, usize)> {
+    counts.iter().flat_map(|count| groups.iter().map(|groups| (*count, *groups)))
 }
 
 /// A contender with its measurements.
@@ -273,7 +291,7 @@ fn goals(found: &Found) {
     };
     let one = format!("append_1_groups_1_{OURS}_to_limit");
     say("an append of one entry takes at most 1.2 O_DSYNC writes", one, &|n| n <= 1.2);
-    for (count, groups) in COUNTS.iter().flat_map(|c| GROUPS.iter().map(|g| (*c, *g))) {
+    for (count, groups) in cells(&COUNTS, &GROUPS) {
         let name = |log| format!("append_{count}_groups_{groups}_{log}_to_atomic-mmap");
         let what = format!("{count} entries, {groups} groups");
         say(&format!("{what}: {RAFT_LOG} takes at least as long"), name(RAFT_LOG), &|n| n >= 1.0);
