@@ -253,7 +253,8 @@ impl Options {
 
     /// Sets the length up to which the journal of durable points grows, in bytes: 64 KiB to 1 GiB,
     /// in steps of 4 KiB. Default: eight times the file's length, at least 128 KiB and at most
-    /// 8 MiB.
+    /// 8 MiB. While the file grows, the default rises each time it has doubled, as far as a
+    /// [budget](Self::reflection_budget) has room for it.
     ///
     /// The journal exists on [`Medium::PageCache`], and on every medium with
     /// [`Durability::AtomicSync`]. A new journal takes 64 KiB. It doubles when a durable point
@@ -428,10 +429,12 @@ impl Options {
 
     /// Returns the length up to which the journal of a file of `len` bytes grows.
     pub(crate) fn journal_len_for(&self, len: u64) -> u64 {
-        let by_default = || {
-            let wanted = len.saturating_mul(JOURNAL_PER_BYTE);
-            wanted.clamp(SHORT_JOURNAL_LEN, JOURNAL_LEN)
-        };
-        self.journal_len.unwrap_or_else(by_default)
+        self.journal_len.unwrap_or_else(|| journal_len_by_default(len))
     }
+}
+
+/// Returns the length up to which the journal of a file of `len` bytes grows, unless the caller
+/// asks for another one.
+pub(crate) fn journal_len_by_default(len: u64) -> u64 {
+    len.saturating_mul(JOURNAL_PER_BYTE).clamp(SHORT_JOURNAL_LEN, JOURNAL_LEN)
 }

@@ -83,6 +83,11 @@ impl Budget {
         }
     }
 
+    /// Returns the bytes of the longest journal that a budget of `bytes` has room for.
+    pub fn longest_journal(bytes: u64) -> u64 {
+        bytes.saturating_sub(LEAST) / 2
+    }
+
     /// Returns the bytes down to which space is given back: fewer if a large operation waits.
     pub fn low(&self) -> u64 {
         let waiting = self.waiting.load(Ordering::Relaxed);

@@ -8,7 +8,7 @@ use super::pair::Use;
 use super::replay_journal::Pair;
 use super::{LastSession, Opening, trust::Named};
 use crate::config::Medium;
-use crate::engine::durable::journal::{JOURNAL_LENS, Journal, NextHeader, journal_len};
+use crate::engine::durable::journal::{FullLen, JOURNAL_LENS, Journal, NextHeader, journal_len};
 use crate::engine::superblock::{
     Companion, Companions, How, Kind, closed_as, remove_if_is, remove_own, write_superblock,
 };
@@ -18,6 +18,7 @@ use crate::format::journal::{BLOCK, HEADERS, Header, JournalSeed, Record, newest
 use crate::format::layout;
 use crate::format::superblock::{DurableBase, DurablePoints, State, Superblock};
 use crate::mutant::{planted, unless};
+use crate::pair::budget::Budget;
 use crate::platform::{File, FileId, FileStat, Name, OpenHow};
 use std::path::Path;
 
@@ -457,8 +458,15 @@ impl Opening<'_> {
         home_len: u64,
     ) -> Result<Journal> {
         let OpenJournal { file, name, len: found, block, .. } = journal;
-        let most = journal_len(self.options.journal_len_for(home_len));
-        let len = found.min(most);
+        let options = self.options;
+        let at_open = journal_len(options.journal_len_for(home_len));
+        let ceiling = match options.reflection_budget {
+            Some(bytes) => Budget::longest_journal(bytes),
+            None => u64::MAX,
+        };
+        let wanted = journal_len(options.journal_len_for(u64::MAX));
+        let full = FullLen { at_open, ceiling: wanted.min(ceiling).max(at_open) };
+        let len = found.min(at_open);
         if len < found {
             // The journal had grown for one record, or the caller wants a shorter one. Records of
             // older sessions no longer count.
@@ -473,7 +481,7 @@ impl Opening<'_> {
             block: 1 - block,
             is_first: superblock.may_lack_header(),
         };
-        let file = (file, len, most);
+        let file = (file, len, full);
         let path = name.path().to_owned();
         Ok(Journal::new(self.platform.clone(), file, path, seed, header))
     }

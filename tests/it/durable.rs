@@ -12,7 +12,7 @@ use atomic_mmap::testing::superblock::{Copy, Moment, Superblock};
 use atomic_mmap::testing::{FileId, PageIndex, REGION, Validity, call, layout, state_word};
 use atomic_mmap::{
     AtomicMappedFile, CloseMode, DeployPolicy, Durability, Error, Medium, Mismatch, OnMismatch,
-    Survives,
+    Options, Survives,
 };
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -1247,6 +1247,38 @@ fn the_first_growth_over_a_page_that_was_cut_in_two_is_synced_where_it_is() {
     file.set_len(6000).expect("a growth");
     file.sync().expect("a sync");
     assert_eq!(points(), (journal + 1, flush + 1), "and stay there");
+}
+
+/// A file that was made empty and then grew kept the journal of an empty file until it was opened
+/// again. Logs for Raft had a checkpoint for each fifth durable point.
+#[test]
+fn a_journal_follows_the_length_of_a_file_that_grows() {
+    let Some(ground) = ground() else { return };
+    let scratch = ground.scratch();
+    let path = scratch.file("state.dat");
+    let longest = |wish: &dyn Fn(Options) -> Options| {
+        let file = wish(ground.options().create(true)).open(&path).expect("create");
+        file.set_len(2 << 20).expect("grow");
+        // By a flush, since the file is longer. It also names the words of all pages.
+        file.sync().expect("sync");
+        let flushes = file.stats().flush_points;
+        let mut longest = 0;
+        for kib in [4, 16, 64, 256, 1024] {
+            file.write_at(&vec![kib as u8; kib << 10], 0).expect("write");
+            file.sync().expect("sync");
+            if file.stats().flush_points == flushes {
+                longest = kib;
+            }
+        }
+        file.close(CloseMode::Spatial).expect("close");
+        fs::remove_file(&path).expect("remove");
+        longest
+    };
+    // A quarter of 8 MiB holds the longest one, and a quarter of the least length 16 KiB.
+    assert_eq!(longest(&|options| options), 1024);
+    assert_eq!(longest(&|options| options.journal_len(128 << 10)), 16, "the caller's length stays");
+    // A budget of 5 MiB has room for a journal of 512 KiB.
+    assert_eq!(longest(&|options| options.reflection_budget(5 << 20)), 64);
 }
 
 /// The durable words of a closed pair were damaged, so they differ from its working words. A

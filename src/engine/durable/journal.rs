@@ -55,6 +55,20 @@ pub(crate) struct NextHeader {
     pub is_first: bool,
 }
 
+/// The length in bytes up to which a journal grows by use.
+#[derive(Clone, Copy)]
+pub(crate) struct FullLen {
+    /// For the home file's length at its opening.
+    pub at_open: u64,
+    /// The highest that it gets while the home file grows.
+    pub ceiling: u64,
+}
+
+/// Returns the number of blocks of a journal of `len` bytes, without the headers.
+fn blocks(len: u64) -> u64 {
+    (len / BLOCK as u64).saturating_sub(HEADERS as u64)
+}
+
 /// Capacity in bytes above which the buffer is freed after a record.
 const KEPT_BUFFER: usize = 4 << 20;
 
@@ -77,6 +91,8 @@ struct Ring {
     all: u64,
     /// Number of blocks up to which the ring grows by use.
     most: u64,
+    /// The highest number that `most` may get.
+    ceiling: u64,
     needed: VecDeque<Place>,
 }
 
@@ -131,23 +147,32 @@ impl Ring {
         }
     }
 
+    /// Raises the number of blocks up to which the ring grows to `wanted`, or to the ceiling, once
+    /// it doubles.
+    fn raise_most(&mut self, wanted: u64) {
+        let wanted = wanted.min(self.ceiling);
+        if wanted >= 2 * self.most || wanted == self.ceiling {
+            self.most = self.most.max(wanted);
+        }
+    }
+
     fn taken(&self) -> u64 {
         self.needed.iter().map(|place| place.blocks).sum()
     }
 }
 
 impl Journal {
-    /// Makes a journal of `len` bytes without a record of this session. It grows by use up to
-    /// `most` bytes. `header` is written to its block before the first record.
+    /// Makes a journal of `len` bytes without a record of this session. `header` is written to its
+    /// block before the first record.
     pub fn new(
         platform: Platform,
-        (file, len, most): (File, u64, u64),
+        (file, len, full): (File, u64, FullLen),
         path: PathBuf,
         seed: JournalSeed,
         header: NextHeader,
     ) -> Self {
-        let blocks = |len: u64| (len / BLOCK as u64).saturating_sub(HEADERS as u64);
-        let ring = Ring { all: blocks(len), most: blocks(most), needed: VecDeque::new() };
+        let (most, ceiling) = (blocks(full.at_open), blocks(full.ceiling));
+        let ring = Ring { all: blocks(len), most, ceiling, needed: VecDeque::new() };
         let (ring, buffer) = (Mutex::new(ring), Mutex::new(Vec::new()));
         let (header, had_grown) = (Mutex::new(Some(header)), len > *JOURNAL_LENS.start());
         Journal { platform, file, path, seed, header, had_grown, ring, buffer }
@@ -187,6 +212,12 @@ impl Journal {
     /// Returns the open file.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Raises the full length to `wanted` bytes, or to the ceiling. Does so once it doubles: each
+    /// growth is a sync.
+    pub fn raise_full_len(&self, wanted: u64) {
+        self.ring.lock().raise_most(blocks(wanted));
     }
 
     /// Returns `true` if a record with slices, of `len` bytes, has room. Such a record takes at
@@ -377,6 +408,7 @@ mod tests {
         Ring {
             all: BLOCKS,
             most: BLOCKS,
+            ceiling: BLOCKS,
             needed: needed
                 .map(|(&(start, blocks), number)| Place { number, start, blocks })
                 .collect(),
@@ -410,6 +442,18 @@ mod tests {
         assert_eq!((of(14, 254, 1), of(30, 254, 1), of(200, 254, 1)), (16, 32, 54));
         assert_eq!((of(14, 254, 20), of(14, 254, 63), of(14, 254, 64)), (112, 240, 0));
         assert_eq!((of(254, 254, 1), of(14, 14, 1), of(400, 254, 1)), (0, 0, 0));
+    }
+
+    #[test]
+    fn the_full_length_rises_once_it_doubles_and_never_falls() {
+        let ring = |most, ceiling| Ring { most, ceiling, ..Ring::default() };
+        let raised = |mut ring: Ring, wanted| {
+            ring.raise_most(wanted);
+            ring.most
+        };
+        assert_eq!([19, 20, 29, 30, 31].map(|n| raised(ring(10, 30), n)), [10, 20, 29, 30, 30]);
+        assert_eq!(raised(ring(20, 30), 29), 20);
+        assert_eq!([5, 50].map(|n| raised(ring(40, 40), n)), [40, 40]);
     }
 
     #[test]

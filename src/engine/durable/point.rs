@@ -5,6 +5,7 @@
 //! May import `plan`, `pair`, and what lies below them.
 
 use crate::bitmap::{Slices, Validity};
+use crate::config::options::journal_len_by_default;
 use crate::engine::Engine;
 use crate::engine::durable::Durable;
 use crate::engine::worker::Request;
@@ -185,6 +186,8 @@ impl Engine {
         let journal = &durable.journal;
         let sums = if self.has_sums() { cut.pages.len() } else { 0 };
         let needed = record_len(cut.pages.len(), bytes / SLICE, sums);
+        // A file that is made empty and grows needs more than its first length was worth.
+        journal.raise_full_len(journal_len_by_default(cut.len));
         let by_journal = !durable.must_flush.load(Ordering::Acquire)
             && bytes <= JOURNAL_AT_MOST
             && (journal.make_room(needed)
