@@ -153,7 +153,6 @@ pub enum Error {
 }
 
 impl Error {
-    #[cfg(feature = "openraft-0-9")]
     pub(crate) fn stream(file: &atomic_mmap::AtomicMappedFile, source: io::Error) -> Error {
         Error::Stream { path: file.path().into(), source: source.into() }
     }

@@ -15,7 +15,6 @@
 
 mod codec;
 mod error;
-#[cfg(feature = "openraft-0-9")]
 pub mod file;
 mod group;
 mod progress;

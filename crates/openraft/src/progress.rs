@@ -1,8 +1,8 @@
 //! The progress of a state machine, which purges of its log wait for.
 //!
-//! openraft hands a received snapshot to the state machine, and purges the log up to it at once. It
-//! does not wait for the installation. A crash in between would leave a log that begins behind the
-//! machine's state, and no node could start from that.
+//! openraft 0.9 hands a received snapshot to the state machine, and purges the log up to it at
+//! once. It does not wait for the installation. A crash in between would leave a log that begins
+//! behind the machine's state, and no node could start from that.
 //!
 //! May import nothing of the crate.
 

@@ -98,10 +98,11 @@ impl<C> LogStore<C> {
 
     /// Lets each purge wait until the state machine has the effects of the purged entries, durably.
     ///
-    /// openraft purges the log beside the installation of a received snapshot, and not behind it. A
-    /// crash in between leaves a node that cannot start again: the log lacks entries that the
-    /// machine needs. Only the log store can wait. A `FileMachine` has a `progress`. Another
-    /// machine that outlives the process reports its own.
+    /// openraft 0.9 purges the log beside the installation of a received snapshot, and not behind
+    /// it. A crash in between leaves a node that cannot start again: the log lacks entries that the
+    /// machine needs. Only the log store can wait. openraft 0.10 waits for the installation itself.
+    /// A [`FileMachine`](crate::file::FileMachine) has a `progress`. Another machine that outlives
+    /// the process reports its own.
     pub fn behind(self, progress: Progress) -> LogStore<C> {
         LogStore { behind: Some(progress), ..self }
     }

@@ -21,7 +21,7 @@ const BETWEEN_SNAPSHOTS: u64 = 60;
 #[derive(Clone)]
 struct Server {
     raft: Raft<Types>,
-    file: ReplicatedFile<Types>,
+    file: ReplicatedFile<Raft<Types>>,
 }
 
 /// The functions of this file. `exchange` stores bytes at an offset, and returns those that were
@@ -155,7 +155,7 @@ impl Server {
     }
 }
 
-fn refused(error: ClientError<Types>) -> Response {
+fn refused(error: ClientError<Raft<Types>>) -> Response {
     match &error {
         ClientError::Refused(why) => Response::Refused(why.clone()),
         ClientError::Write(write) => match &**write {

@@ -28,6 +28,22 @@ pub enum Command {
     },
 }
 
+/// For logs: without the bytes.
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Command::Write(parts) => {
+                let bytes: usize = parts.iter().map(|part| part.bytes.len()).sum();
+                write!(f, "write {bytes} bytes, parts: {}", parts.len())
+            }
+            Command::SetLen(len) => write!(f, "set the length to {len} bytes"),
+            Command::Call { function, argument } => {
+                write!(f, "call {function:?} with {} bytes", argument.len())
+            }
+        }
+    }
+}
+
 /// Bytes of a [`Command::Write`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Part {

@@ -7,57 +7,80 @@ use super::machine::FileMachine;
 use super::snapshot::FileSnapshot;
 use super::state::State;
 use crate::error::{Error, Result as OfStore};
-use openraft::error::{CheckIsLeaderError, ClientWriteError, RaftError};
-use openraft::impls::OneshotResponder;
-use openraft::{Entry, Raft, RaftTypeConfig};
+use std::error::Error as AnyError;
+use std::fmt;
 use std::io::Read;
 use std::sync::Arc;
 
-/// The replicated file as a client on one node sees it. Offsets and lengths are in bytes.
+pub(super) mod sealed {
+    /// A bound that no other crate can fulfil.
+    pub trait Sealed {}
+}
+
+/// A node of openraft: `openraft::Raft<C>` of version 0.9, or `openraft::Raft<C, M>` of 0.10. The
+/// types `D` and `R` of `C` are [`Command`] and [`Answer`].
+pub trait RaftNode: sealed::Sealed {
+    /// The application's `RaftTypeConfig`.
+    type Config;
+    /// openraft's error of a write.
+    type WriteError: AnyError + 'static;
+    /// openraft's error of a linearizable read.
+    type ReadError: AnyError + 'static;
+
+    /// Writes a command to the log. Returns its answer once this node has applied it.
+    #[doc(hidden)]
+    fn write(&self, command: Command) -> impl Future<Output = Result<Answer, Self::WriteError>>;
+
+    /// Waits until this node has applied all that any node has answered, if it leads.
+    #[doc(hidden)]
+    fn catch_up(&self) -> impl Future<Output = Result<(), Self::ReadError>>;
+}
+
+/// The replicated file as a client on one node sees it. Offsets and lengths are in bytes. `N` is
+/// the node.
 ///
 /// A write returns once a majority of nodes has it durably, and this node has applied it. It may
 /// never return if this node is cut off meanwhile: a caller sets a time. Only the leader takes
 /// writes and linearizable reads. Other nodes return openraft's `ForwardToLeader`, which names the
 /// leader.
-pub struct ReplicatedFile<C: RaftTypeConfig> {
-    raft: Raft<C>,
+pub struct ReplicatedFile<N> {
+    raft: N,
     state: Arc<State>,
 }
 
-/// openraft's error of a write.
-pub type WriteError<C> = RaftError<
-    <C as RaftTypeConfig>::NodeId,
-    ClientWriteError<<C as RaftTypeConfig>::NodeId, <C as RaftTypeConfig>::Node>,
->;
-
-/// openraft's error of a linearizable read.
-pub type ReadError<C> = RaftError<
-    <C as RaftTypeConfig>::NodeId,
-    CheckIsLeaderError<<C as RaftTypeConfig>::NodeId, <C as RaftTypeConfig>::Node>,
->;
-
 /// An error of a [`ReplicatedFile`].
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
-pub enum ClientError<C: RaftTypeConfig> {
+pub enum ClientError<N: RaftNode> {
     /// The command was refused, and has changed nothing.
     #[error("refused: {0}")]
     Refused(String),
     /// The write may have happened, or may still happen. A `ForwardToLeader` of a node that did not
-    /// lead says that it has not. A node that led gives that error as well, for an entry that
-    /// another one of five or more nodes may have.
+    /// lead says that it has not. Under openraft 0.9 a node that led gives that error as well, for
+    /// an entry that another one of five or more nodes may have. 0.10 gives `LogEntryDiscarded`.
     #[error(transparent)]
-    Write(Box<WriteError<C>>),
+    Write(Box<N::WriteError>),
     /// This node is not the leader, or cannot reach a majority.
     #[error(transparent)]
-    Read(Box<ReadError<C>>),
+    Read(Box<N::ReadError>),
     /// This node's file could not be read.
     #[error(transparent)]
     File(#[from] Error),
 }
 
-impl<C: RaftTypeConfig> From<Stop> for ClientError<C> {
-    fn from(stop: Stop) -> ClientError<C> {
+impl<N: RaftNode> fmt::Debug for ClientError<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::Refused(why) => f.debug_tuple("Refused").field(why).finish(),
+            ClientError::Write(error) => f.debug_tuple("Write").field(error).finish(),
+            ClientError::Read(error) => f.debug_tuple("Read").field(error).finish(),
+            ClientError::File(error) => f.debug_tuple("File").field(error).finish(),
+        }
+    }
+}
+
+impl<N: RaftNode> From<Stop> for ClientError<N> {
+    fn from(stop: Stop) -> ClientError<N> {
         match stop {
             Stop::Refused(why) => ClientError::Refused(why),
             Stop::Failed(error) => ClientError::File(error),
@@ -65,18 +88,9 @@ impl<C: RaftTypeConfig> From<Stop> for ClientError<C> {
     }
 }
 
-impl<C> ReplicatedFile<C>
-where
-    C: RaftTypeConfig<
-            D = Command,
-            R = Answer,
-            Entry = Entry<C>,
-            SnapshotData = FileSnapshot,
-            Responder = OneshotResponder<C>,
-        >,
-{
+impl<N: RaftNode> ReplicatedFile<N> {
     /// Makes a handle of a node and its machine.
-    pub fn new(raft: Raft<C>, machine: &FileMachine<C>) -> ReplicatedFile<C> {
+    pub fn new(raft: N, machine: &FileMachine<N::Config>) -> ReplicatedFile<N> {
         ReplicatedFile { raft, state: Arc::clone(machine.state()) }
     }
 
@@ -84,7 +98,7 @@ where
     ///
     /// # Errors
     /// [`ClientError::Refused`] past the end. [`ClientError::Write`].
-    pub async fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), ClientError<C>> {
+    pub async fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), ClientError<N>> {
         self.write_many(&[(offset, buf)]).await
     }
 
@@ -92,7 +106,7 @@ where
     ///
     /// # Errors
     /// Those of [`write_at`](Self::write_at).
-    pub async fn write_many(&self, parts: &[(u64, &[u8])]) -> Result<(), ClientError<C>> {
+    pub async fn write_many(&self, parts: &[(u64, &[u8])]) -> Result<(), ClientError<N>> {
         let part = |(offset, bytes): &(u64, &[u8])| Part { offset: *offset, bytes: bytes.to_vec() };
         self.run(Command::Write(parts.iter().map(part).collect())).await.map(drop)
     }
@@ -104,7 +118,7 @@ where
     /// theirs with at least that one. [`ClientError::Write`].
     ///
     /// [`max_len`]: atomic_mmap::AtomicMappedFile::max_len
-    pub async fn set_len(&self, len: u64) -> Result<(), ClientError<C>> {
+    pub async fn set_len(&self, len: u64) -> Result<(), ClientError<N>> {
         self.run(Command::SetLen(len)).await.map(drop)
     }
 
@@ -113,15 +127,14 @@ where
     /// # Errors
     /// [`ClientError::Refused`] if the function refuses, or this node has not registered it.
     /// [`ClientError::Write`].
-    pub async fn call(&self, function: &str, argument: &[u8]) -> Result<Vec<u8>, ClientError<C>> {
+    pub async fn call(&self, function: &str, argument: &[u8]) -> Result<Vec<u8>, ClientError<N>> {
         let (function, argument) = (function.to_owned(), argument.to_vec());
         self.run(Command::Call { function, argument }).await
     }
 
-    async fn run(&self, command: Command) -> Result<Vec<u8>, ClientError<C>> {
+    async fn run(&self, command: Command) -> Result<Vec<u8>, ClientError<N>> {
         self.state.check(&command)?;
-        match self.raft.client_write(command).await.map_err(|e| ClientError::Write(e.into()))?.data
-        {
+        match self.raft.write(command).await.map_err(|e| ClientError::Write(e.into()))? {
             Answer::Done => Ok(Vec::new()),
             Answer::Value(value) => Ok(value),
             Answer::Refused(why) => Err(ClientError::Refused(why)),
@@ -134,9 +147,8 @@ where
     /// # Errors
     /// [`ClientError::Read`] if this node is not the leader. [`ClientError::Refused`] past the end.
     /// [`ClientError::File`].
-    pub async fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), ClientError<C>> {
-        let is_current = self.raft.ensure_linearizable().await;
-        is_current.map_err(|e| ClientError::Read(e.into()))?;
+    pub async fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), ClientError<N>> {
+        self.raft.catch_up().await.map_err(|e| ClientError::Read(e.into()))?;
         self.read_stale(buf, offset)
     }
 
@@ -145,7 +157,7 @@ where
     ///
     /// # Errors
     /// [`ClientError::Refused`] past the end. [`ClientError::File`].
-    pub fn read_stale(&self, buf: &mut [u8], offset: u64) -> Result<(), ClientError<C>> {
+    pub fn read_stale(&self, buf: &mut [u8], offset: u64) -> Result<(), ClientError<N>> {
         Ok(self.state.read_at(buf, offset)?)
     }
 
@@ -173,14 +185,14 @@ where
     }
 }
 
-impl<C: RaftTypeConfig> Clone for ReplicatedFile<C> {
-    fn clone(&self) -> ReplicatedFile<C> {
+impl<N: Clone> Clone for ReplicatedFile<N> {
+    fn clone(&self) -> ReplicatedFile<N> {
         ReplicatedFile { raft: self.raft.clone(), state: Arc::clone(&self.state) }
     }
 }
 
-impl<C: RaftTypeConfig> std::fmt::Debug for ReplicatedFile<C> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<N> fmt::Debug for ReplicatedFile<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ReplicatedFile").field(self.state.file()).finish()
     }
 }

@@ -1,64 +1,53 @@
-//! openraft's state machine over a replicated file.
+//! The state machine of a node, as all versions of openraft have it. A module for each version
+//! implements that version's traits for it.
 //!
 //! May import `state`, `snapshot`, `command`.
 
-#![allow(clippy::result_large_err, reason = "openraft's traits return its errors by value")]
-
-use super::command::{Answer, Command, Functions};
+use super::command::{Answer, Functions};
 use super::snapshot::{self, FileSnapshot};
-use super::state::{Applied, Change, State};
+use super::state::{Applied, At, Change, State};
 use crate::error::{Error, Result};
-use crate::progress::Progress;
+use crate::progress::{Progress, Step};
 use atomic_mmap::{AtomicMappedFile, Snapshot as Sealed};
-use openraft::storage::{RaftStateMachine, Snapshot};
-use openraft::{
-    AnyError, Entry, EntryPayload, ErrorSubject, ErrorVerb, LogId, OptionalSend,
-    RaftSnapshotBuilder, RaftTypeConfig, SnapshotMeta, StorageError, StorageIOError,
-    StoredMembership,
-};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// The state machine of one node: openraft's `RaftStateMachine`. Clones share the file.
+/// The state machine of one node: openraft's `RaftStateMachine`, in each version with its feature
+/// on. `C` is the application's `RaftTypeConfig` of one of them. Clones share the file.
 ///
 /// Applied commands are durable once openraft builds a snapshot, and whenever the file makes a
 /// durable point. Until then the log has them, so no command waits for its own durable point.
 ///
 /// The log store has to go [behind](crate::LogStore::behind) the machine's
 /// [`progress`](Self::progress). A membership may take 16,184 bytes in postcard's encoding. The
-/// application's node type must encode equally everywhere: a `HashMap` does not.
+/// application's node type must encode equally everywhere: a `HashMap` does not. The node runs on
+/// tokio.
 ///
 /// # Errors
-/// openraft gets each [`Error`](crate::Error) as the source of a `StorageIOError`, and stops the
-/// node. A full disk is one of them: the file is as before the command, and the node goes on from
-/// there once it has space, and machine and log are opened anew. A damaged stream stops the node
-/// as well, and so does one without its base here. It changes nothing.
-pub struct FileMachine<C: RaftTypeConfig> {
+/// openraft 0.9 gets each [`Error`](crate::Error) as the source of a `StorageIOError`, and 0.10 as
+/// an `io::Error` that contains it. openraft then stops the node. A full disk is one of them: the
+/// file is as before the command, and the node goes on from there once it has space, and machine
+/// and log are opened anew. A damaged stream stops the node as well, and so does one without its
+/// base here. It changes nothing.
+pub struct FileMachine<C> {
     state: Arc<State>,
     progress: Progress,
-    config: PhantomData<C>,
+    config: PhantomData<fn() -> C>,
 }
 
-impl<C: RaftTypeConfig> Clone for FileMachine<C> {
+impl<C> Clone for FileMachine<C> {
     fn clone(&self) -> FileMachine<C> {
         let (state, progress) = (Arc::clone(&self.state), self.progress.clone());
         FileMachine { state, progress, config: PhantomData }
     }
 }
 
-type Told<C, T> = std::result::Result<T, StorageError<<C as RaftTypeConfig>::NodeId>>;
-type Id<C> = LogId<<C as RaftTypeConfig>::NodeId>;
-type Members<C> = StoredMembership<<C as RaftTypeConfig>::NodeId, <C as RaftTypeConfig>::Node>;
+/// A snapshot with the log id and the membership that it holds.
+pub(super) type Built<I, M> = (Option<I>, M, FileSnapshot);
 
-fn told<C: RaftTypeConfig, T>(
-    result: Result<T>,
-    subject: ErrorSubject<C::NodeId>,
-    verb: ErrorVerb,
-) -> Told<C, T> {
-    result.map_err(|e| StorageIOError::new(subject, verb, AnyError::new(&e)).into())
-}
-
-impl<C: RaftTypeConfig> FileMachine<C> {
+impl<C> FileMachine<C> {
     /// Takes the file of this node, with the functions that commands call. The file is empty, or
     /// was one of a machine before. Its snapshots with names that begin with `raft-` are the
     /// machine's. It should keep durable points, on a medium with
@@ -71,10 +60,9 @@ impl<C: RaftTypeConfig> FileMachine<C> {
     /// of [`AtomicMappedFile::sync`].
     pub fn open(file: AtomicMappedFile, functions: Functions) -> Result<FileMachine<C>> {
         let state = Arc::new(State::open(file, functions)?);
-        state.end_installation(|id: Id<C>| id.index)?;
-        let applied: Option<Id<C>> = state.applied_id()?;
+        state.end_installation()?;
+        let progress = Progress::new(state.applied_index()?);
         state.file().sync()?;
-        let progress = Progress::new(applied.map(|id| id.index));
         Ok(FileMachine { state, progress, config: PhantomData })
     }
 
@@ -90,136 +78,108 @@ impl<C: RaftTypeConfig> FileMachine<C> {
         self.state.file()
     }
 
-    fn reach(&self, id: Option<&Id<C>>) {
-        if let Some(id) = id {
-            self.progress.reach(id.index);
-        }
-    }
-
-    /// Gives the file the state of a received snapshot.
-    async fn install(&self, name: String, received: FileSnapshot) -> Result<()> {
-        let stream = received.into_stream(self.state.file()).await?;
-        let state = Arc::clone(&self.state);
-        let installing = tokio::task::spawn_blocking(move || {
-            state.install(&name, &mut snapshot::reader(stream))
-        });
-        match installing.await {
-            Ok(installed) => installed,
-            Err(e) => Err(Error::stream(self.state.file(), e.into())),
-        }
+    /// Returns an empty snapshot. Write the stream to it that
+    /// [`FileSnapshot::write_to`] has written, as to any `AsyncWrite`, and hand it to
+    /// `Raft::install_full_snapshot`.
+    ///
+    /// # Errors
+    /// [`Error::Stream`](crate::Error::Stream).
+    pub fn begin_receiving(&self) -> Result<FileSnapshot> {
+        FileSnapshot::empty(self.file())
     }
 
     pub(super) fn state(&self) -> &Arc<State> {
         &self.state
     }
 
-    fn snapshot_of(&self, sealed: Sealed) -> Result<Snapshot<C>>
-    where
-        C: RaftTypeConfig<SnapshotData = FileSnapshot>,
-    {
-        let (last_log_id, members): Applied<Id<C>, Members<C>> = self.state.applied_of(&sealed)?;
-        let last_membership = members.unwrap_or_default();
-        // A seal is durable.
-        self.reach(last_log_id.as_ref());
-        let snapshot_id = sealed.name().to_owned();
-        let meta = SnapshotMeta { last_log_id, last_membership, snapshot_id };
-        let snapshot = Box::new(FileSnapshot::sealed(self.state.file(), sealed)?);
-        Ok(Snapshot { meta, snapshot })
+    /// Begins a step of the machine. An error in it ends purges that wait for a later snapshot.
+    pub(super) fn step(&self) -> Step {
+        self.progress.step()
     }
-}
 
-impl<C> RaftSnapshotBuilder<C> for FileMachine<C>
-where
-    C: RaftTypeConfig<D = Command, R = Answer, Entry = Entry<C>, SnapshotData = FileSnapshot>,
-{
-    async fn build_snapshot(&mut self) -> Told<C, Snapshot<C>> {
-        let step = self.progress.step();
+    /// Returns the applied log id and the membership.
+    pub(super) fn applied<I, M>(&self) -> Result<(Option<I>, M)>
+    where
+        I: DeserializeOwned,
+        M: DeserializeOwned + Default,
+    {
+        let (id, members): Applied<I, M> = self.state.applied()?;
+        Ok((id.map(|(_, id)| id), members.unwrap_or_default()))
+    }
+
+    /// Applies a log entry.
+    pub(super) fn apply_entry<I, M>(&self, id: At<&I>, change: &Change<'_, M>) -> Result<Answer>
+    where
+        I: Serialize + DeserializeOwned,
+        M: Serialize + DeserializeOwned,
+    {
+        self.state.apply(id, change)
+    }
+
+    /// Makes a snapshot of the present state.
+    pub(super) async fn build<I, M>(&self) -> Result<Built<I, M>>
+    where
+        I: DeserializeOwned,
+        M: DeserializeOwned + Default,
+    {
+        let step = self.step();
         let state = Arc::clone(&self.state);
         // A seal waits for the disk.
-        let sealing = tokio::task::spawn_blocking(move || state.seal(|id: Id<C>| id.index));
-        let sealed = sealing.await.map_err(|e| Error::stream(self.state.file(), e.into()));
-        let built = sealed.flatten().and_then(|sealed| self.snapshot_of(sealed));
-        let built = told::<C, _>(built, ErrorSubject::StateMachine, ErrorVerb::Read)?;
+        let sealing = tokio::task::spawn_blocking(move || state.seal());
+        let sealed = sealing.await.map_err(|e| Error::stream(self.file(), e.into()))?;
+        let built = self.with_its_state(sealed?)?;
         step.end();
         Ok(built)
     }
-}
 
-impl<C> RaftStateMachine<C> for FileMachine<C>
-where
-    C: RaftTypeConfig<D = Command, R = Answer, Entry = Entry<C>, SnapshotData = FileSnapshot>,
-{
-    type SnapshotBuilder = FileMachine<C>;
-
-    async fn applied_state(&mut self) -> Told<C, (Option<Id<C>>, Members<C>)> {
-        let applied: Result<Applied<Id<C>, Members<C>>> = self.state.applied();
-        let applied = applied.map(|(id, members)| (id, members.unwrap_or_default()));
-        told::<C, _>(applied, ErrorSubject::StateMachine, ErrorVerb::Read)
-    }
-
-    async fn apply<I>(&mut self, entries: I) -> Told<C, Vec<Answer>>
+    /// Returns the newest snapshot.
+    pub(super) fn newest<I, M>(&self) -> Result<Option<Built<I, M>>>
     where
-        I: IntoIterator<Item = Entry<C>> + OptionalSend,
-        I::IntoIter: OptionalSend,
+        I: DeserializeOwned,
+        M: DeserializeOwned + Default,
     {
-        // A purge may wait for a snapshot behind these entries, which an error ends.
-        let step = self.progress.step();
-        let mut answers = Vec::new();
-        for Entry { log_id, payload } in entries {
-            let stored;
-            let change: Change<'_, Members<C>> = match &payload {
-                EntryPayload::Blank => Change::Nothing,
-                EntryPayload::Normal(command) => Change::Command(command),
-                EntryPayload::Membership(members) => {
-                    stored = StoredMembership::new(Some(log_id.clone()), members.clone());
-                    Change::Membership(&stored)
-                }
-            };
-            let answer = self.state.apply(&log_id, &change);
-            let subject = ErrorSubject::Apply(log_id);
-            answers.push(told::<C, _>(answer, subject, ErrorVerb::Write)?);
-        }
-        step.end();
-        Ok(answers)
-    }
-
-    async fn get_snapshot_builder(&mut self) -> FileMachine<C> {
-        self.clone()
-    }
-
-    async fn begin_receiving_snapshot(&mut self) -> Told<C, Box<FileSnapshot>> {
-        let step = self.progress.step();
-        let empty = FileSnapshot::empty(self.state.file()).map(Box::new);
-        let empty = told::<C, _>(empty, ErrorSubject::Snapshot(None), ErrorVerb::Write)?;
-        step.end();
-        Ok(empty)
-    }
-
-    async fn install_snapshot(
-        &mut self,
-        meta: &SnapshotMeta<C::NodeId, C::Node>,
-        snapshot: Box<FileSnapshot>,
-    ) -> Told<C, ()> {
-        let step = self.progress.step();
-        let installed = self.install(meta.snapshot_id.clone(), *snapshot).await;
-        let subject = ErrorSubject::Snapshot(Some(meta.signature()));
-        told::<C, _>(installed, subject, ErrorVerb::Write)?;
-        self.reach(meta.last_log_id.as_ref());
-        step.end();
-        Ok(())
-    }
-
-    async fn get_current_snapshot(&mut self) -> Told<C, Option<Snapshot<C>>> {
-        let step = self.progress.step();
-        let newest = self.state.newest();
-        let newest = newest.and_then(|it| it.map(|sealed| self.snapshot_of(sealed)).transpose());
-        let newest = told::<C, _>(newest, ErrorSubject::Snapshot(None), ErrorVerb::Read)?;
+        let step = self.step();
+        let newest = self.state.newest()?.map(|sealed| self.with_its_state(sealed)).transpose()?;
         step.end();
         Ok(newest)
     }
+
+    fn with_its_state<I, M>(&self, sealed: Sealed) -> Result<Built<I, M>>
+    where
+        I: DeserializeOwned,
+        M: DeserializeOwned + Default,
+    {
+        let (id, members): Applied<I, M> = self.state.applied_of(&sealed)?;
+        let data = FileSnapshot::sealed(self.file(), sealed)?;
+        if let Some((index, _)) = &id {
+            // A seal is durable.
+            self.progress.reach(*index);
+        }
+        Ok((id.map(|(_, id)| id), members.unwrap_or_default(), data))
+    }
+
+    /// Gives the file the state of a received snapshot, which holds the applied log id `id`.
+    pub(super) async fn install<I>(&self, id: Option<At<&I>>, received: FileSnapshot) -> Result<()>
+    where
+        I: Serialize + DeserializeOwned,
+    {
+        let step = self.step();
+        let name = self.state.name_of(id)?;
+        let stream = received.into_stream(self.file()).await?;
+        let state = Arc::clone(&self.state);
+        let installing = tokio::task::spawn_blocking(move || {
+            state.install(&name, &mut snapshot::reader(stream))
+        });
+        installing.await.map_err(|e| Error::stream(self.file(), e.into()))??;
+        if let Some((index, _)) = id {
+            self.progress.reach(index);
+        }
+        step.end();
+        Ok(())
+    }
 }
 
-impl<C: RaftTypeConfig> std::fmt::Debug for FileMachine<C> {
+impl<C> std::fmt::Debug for FileMachine<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("FileMachine").field(self.state.file()).finish()
     }

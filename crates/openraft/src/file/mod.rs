@@ -12,7 +12,7 @@
 //! |---|---|
 //! | 0..16 | `atomic-mmap raft` |
 //! | 16..24 | the version of this layout, 1, little-endian |
-//! | 64..192 | the applied log id, a cell as that of a vote |
+//! | 64..192 | a cell as that of a vote: the applied log id's index, and the encoded id as bytes |
 //! | 192..16,384 | the membership, a longer cell |
 //! | from 16,384 on | the contents. [`ReplicatedFile`] counts offsets from here |
 //!
@@ -25,16 +25,21 @@
 //! | `command` | commands, their answers, registered functions |
 //! | `state` | the file: header, application of commands, seal and installation |
 //! | `snapshot` | a snapshot on its way to another node |
-//! | `machine` | openraft's traits |
+//! | `machine` | the state machine, with what openraft's traits have in common |
 //! | `handle` | writes and reads of a client |
+//! | `v0_9`, `v0_10` | openraft's traits, and calls of its `Raft` |
 
 mod command;
 mod handle;
 mod machine;
 mod snapshot;
 mod state;
+#[cfg(feature = "openraft-0-10")]
+mod v0_10;
+#[cfg(feature = "openraft-0-9")]
+mod v0_9;
 
 pub use command::{Answer, Command, Contents, Functions, Part, Stop};
-pub use handle::{ClientError, ReadError, ReplicatedFile, WriteError};
+pub use handle::{ClientError, RaftNode, ReplicatedFile};
 pub use machine::FileMachine;
 pub use snapshot::FileSnapshot;

@@ -20,12 +20,13 @@ use tokio::task::JoinHandle;
 
 /// A snapshot of a replicated file, sealed on this node or received from another one.
 ///
-/// openraft's chunked transport reads and writes the stream of the whole file. A network of the
-/// application can send less, if it implements openraft's `full_snapshot`:
+/// It reads and writes the stream of the whole file, as openraft's chunked transport of 0.9 asks
+/// for. A network of the application can send less, if it implements openraft's `full_snapshot`:
 ///
 /// 1. The receiver tells the name of [its newest snapshot](super::ReplicatedFile::newest_snapshot).
 /// 2. The sender writes the changes since then: [`write_to`](Self::write_to).
-/// 3. The receiver takes them by [`receive`](super::ReplicatedFile::receive), and hands them to
+/// 3. The receiver takes them by [`receive`](super::ReplicatedFile::receive) or
+///    [`begin_receiving`](super::FileMachine::begin_receiving), and hands them to
 ///    `Raft::install_full_snapshot`.
 pub struct FileSnapshot {
     sealed: Option<Arc<Sealed>>,
@@ -67,6 +68,11 @@ impl FileSnapshot {
         let mut spool = new_spool(beside)?;
         io::copy(&mut from, &mut spool).map_err(|e| Error::stream(beside, e))?;
         Ok(FileSnapshot::of(spool))
+    }
+
+    /// Returns the name of a snapshot that this node has sealed, and `None` for a received one.
+    pub fn name(&self) -> Option<&str> {
+        self.sealed.as_ref().map(|sealed| sealed.snapshot.name())
     }
 
     /// Writes the stream of this snapshot: the changes since the snapshot `base`, or the whole
@@ -203,7 +209,6 @@ impl AsyncSeek for FileSnapshot {
 
 impl std::fmt::Debug for FileSnapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = self.sealed.as_ref().map(|sealed| sealed.snapshot.name());
-        f.debug_struct("FileSnapshot").field("sealed", &name).finish_non_exhaustive()
+        f.debug_struct("FileSnapshot").field("sealed", &self.name()).finish_non_exhaustive()
     }
 }

@@ -43,6 +43,9 @@ const KEPT: usize = 2;
 /// The name of the snapshot with the state before an installation.
 const BEFORE: &str = "before-installation";
 
+/// The name of a value in errors.
+const APPLIED: &str = "the applied log id";
+
 /// The name of the file in errors.
 const GROUP: &str = "file";
 
@@ -53,8 +56,15 @@ pub(super) enum Change<'a, M> {
     Membership(&'a M),
 }
 
+/// A log id with its index. All versions of openraft have one type of indices.
+pub(super) type At<I> = (u64, I);
+
 /// The applied log id and the last membership of one state of the file.
-pub(super) type Applied<I, M> = (Option<I>, Option<M>);
+pub(super) type Applied<I, M> = (Option<At<I>>, Option<M>);
+
+/// A log id in a cell: the index, and all of the id, encoded. The index is read without the id's
+/// type.
+type Stored = (u64, Vec<u8>);
 
 pub(super) struct State {
     file: AtomicMappedFile,
@@ -91,13 +101,13 @@ impl State {
     }
 
     /// Ends an installation that a crash has cut off: returns to the state before it, unless the
-    /// received state is there. `index` returns the index of a log id.
-    pub fn end_installation<I: DeserializeOwned>(&self, index: impl Fn(I) -> u64) -> Result<()> {
+    /// received state is there.
+    pub fn end_installation(&self) -> Result<()> {
         if !self.has_snapshot(BEFORE) {
             return Ok(());
         }
-        let before = self.id_in(self.file.open_snapshot(BEFORE)?.load(APPLIED_AT)?)?;
-        if self.applied_id()?.map(&index) < before.map(&index) {
+        let before = self.index_in(self.file.open_snapshot(BEFORE)?.load(APPLIED_AT)?)?;
+        if self.applied_index()? < before {
             self.file.roll_back(BEFORE, None)?;
         }
         Ok(self.file.drop_snapshot(BEFORE)?)
@@ -147,12 +157,12 @@ impl State {
     }
 
     /// Applies the log entry `id`: its effect and the id, in one transaction.
-    pub fn apply<I, M>(&self, id: &I, change: &Change<'_, M>) -> Result<Answer>
+    pub fn apply<I, M>(&self, (index, id): At<&I>, change: &Change<'_, M>) -> Result<Answer>
     where
         I: Serialize + DeserializeOwned,
         M: Serialize + DeserializeOwned,
     {
-        let applied = self.values().cell("the applied log id", Some(id))?;
+        let applied = self.cell_of((index, id))?;
         let mut membership = Vec::new();
         if let Change::Membership(new) = change {
             membership.resize(MEMBERSHIP_LEN, 0);
@@ -218,30 +228,52 @@ impl State {
         Values { file: &self.file, group: GROUP }
     }
 
-    fn id_in<I: DeserializeOwned>(&self, cell: Cell) -> Result<Option<I>> {
-        self.values().value_in("the applied log id", cell.as_bytes())
+    fn cell_of<I: Serialize + DeserializeOwned>(&self, (index, id): At<&I>) -> Result<Cell> {
+        let stored: Stored = (index, self.values().encoded(APPLIED, id)?);
+        self.values().cell(APPLIED, Some(&stored))
+    }
+
+    fn index_in(&self, cell: Cell) -> Result<Option<u64>> {
+        let stored: Option<Stored> = self.values().value_in(APPLIED, cell.as_bytes())?;
+        Ok(stored.map(|(index, _)| index))
+    }
+
+    fn id_in<I: DeserializeOwned>(&self, cell: Cell) -> Result<Option<At<I>>> {
+        let stored: Option<Stored> = self.values().value_in(APPLIED, cell.as_bytes())?;
+        let decoded = |(index, id): Stored| Ok((index, self.values().decoded(APPLIED, &id)?));
+        stored.map(decoded).transpose()
     }
 
     fn membership_in<M: DeserializeOwned>(&self, bytes: &[u8]) -> Result<Option<M>> {
         self.values().value_in("the membership", bytes)
     }
 
-    /// Returns the applied log id.
-    pub fn applied_id<I: DeserializeOwned>(&self) -> Result<Option<I>> {
-        self.id_in(self.file.load(APPLIED_AT)?)
+    /// Returns the index of the applied log id.
+    pub fn applied_index(&self) -> Result<Option<u64>> {
+        self.index_in(self.file.load(APPLIED_AT)?)
     }
 
     // ---- snapshots ----
 
-    /// Seals the present state, and makes it durable. Returns the snapshot. `index` returns the
-    /// index of a log id.
-    pub fn seal<I: DeserializeOwned>(&self, index: impl Fn(I) -> u64) -> Result<Snapshot> {
+    /// Returns the name of the snapshot that holds an applied log id, or none.
+    pub fn name_of<I>(&self, id: Option<At<&I>>) -> Result<String>
+    where
+        I: Serialize + DeserializeOwned,
+    {
+        let cell = id.map(|id| self.cell_of(id)).transpose()?;
+        self.name_with(cell.unwrap_or_else(Cell::none))
+    }
+
+    fn name_with(&self, applied: Cell) -> Result<String> {
+        let sum = crc32c::crc32c(applied.as_bytes());
+        let index = self.index_in(applied)?;
+        Ok(index.map_or(format!("{PREFIX}empty"), |index| format!("{PREFIX}{index:020}-{sum:08x}")))
+    }
+
+    /// Seals the present state, and makes it durable. Returns the snapshot.
+    pub fn seal(&self) -> Result<Snapshot> {
         let _changing = self.changing();
-        let cell: Cell = self.file.load(APPLIED_AT)?;
-        let name = match self.id_in(cell)?.map(index) {
-            Some(index) => format!("{PREFIX}{index:020}-{:08x}", crc32c::crc32c(cell.as_bytes())),
-            None => format!("{PREFIX}empty"),
-        };
+        let name = self.name_with(self.file.load(APPLIED_AT)?)?;
         match self.file.snapshot(&name) {
             Err(atomic_mmap::Error::Snapshot { why: SnapshotError::Exists { .. }, .. }) => {}
             sealed => drop(sealed?),

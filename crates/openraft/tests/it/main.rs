@@ -7,14 +7,14 @@
 //! | `full` | does a full disk leave the log as it was? |
 //! | `kill` | does everything acknowledged survive SIGKILL? |
 //! | `file` | is the replicated file changed exactly once, and equal on all nodes? |
-//! | `file` | is the replicated file changed exactly once, and equal on all nodes? |
+//! | `handle` | does a client of the replicated file get what it asks for, or the reason? |
 //! | `node` | does a Raft node go on where it ended? |
-//! | `upgrade` | does a version of openraft read a store of the other one? |
+//! | `upgrade` | does a version of openraft go on with a log and a file of the other one? |
 //!
-//! All but `upgrade` and `file` run under each version of openraft: `v0_9` and `v0_10` have what
-//! differs.
+//! All but `upgrade` run under each version of openraft: `v0_9` and `v0_10` have what differs.
 
 #![allow(clippy::result_large_err, reason = "the traits of openraft 0.9 return errors by value")]
+#![allow(clippy::useless_conversion, reason = "openraft 0.9 has data of snapshots in a box")]
 #![allow(clippy::duplicate_mod, reason = "tests of both versions are in one file")]
 
 #[path = "../../../../tests/it/common/mod.rs"]

@@ -1,7 +1,7 @@
 //! A Raft node of openraft on the store, alone in its cluster.
 
 use super::machine::Machine;
-use super::network::Alone;
+use super::network::alone;
 use super::openraft::{BasicNode, Config, SnapshotPolicy};
 use super::{Raft, common, open_as};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ async fn start(ground: &common::Ground, path: &Path) -> (Raft, Machine) {
     let config = Arc::new(config.validate().expect("a configuration"));
     let machine = Machine::default();
     let store = open_as(ground, path);
-    let raft = Raft::new(1, config, Alone, store, machine.clone()).await.expect("a node");
+    let raft = Raft::new(1, config, alone(), store, machine.clone()).await.expect("a node");
     (raft, machine)
 }
 

@@ -2,8 +2,13 @@
 
 #[path = "../calls.rs"]
 pub mod calls;
+#[path = "../file.rs"]
+pub mod file;
+mod files;
 #[path = "../full.rs"]
 mod full;
+#[path = "../handle.rs"]
+mod handle;
 #[path = "../kill.rs"]
 mod kill;
 mod machine;

@@ -6,7 +6,8 @@ use super::machine::Machine;
 use super::openraft::StorageError;
 use super::openraft::storage::{IOFlushed, RaftLogStorage};
 use super::openraft::testing::log::{StoreBuilder, Suite};
-use super::{Store, Types, open_as};
+use super::{Store, Types, file, files, open_as};
+use openraft_atomic_mmap::LogStore;
 
 /// Makes a new store in a folder of its own for each test.
 struct Builder(Ground);
@@ -17,6 +18,27 @@ impl StoreBuilder<Types, Store, Machine, Scratch> for Builder {
         let store = open_as(&self.0, &scratch.file("raft.dat"));
         Ok((scratch, store, Machine::default()))
     }
+}
+
+/// Makes a new replicated file as well.
+struct WithFile(Ground);
+
+impl StoreBuilder<files::Types, LogStore<files::Types>, files::Machine, Scratch> for WithFile {
+    async fn build(
+        &self,
+    ) -> Result<(Scratch, LogStore<files::Types>, files::Machine), StorageError<files::Types>> {
+        let scratch = self.0.scratch();
+        let store = open_as(&self.0, &scratch.file("raft.dat"));
+        let machine = file::machine(&self.0, &scratch.file("state.dat"));
+        Ok((scratch, store, machine))
+    }
+}
+
+#[test]
+fn openrafts_suite_passes_with_the_file_as_state_machine() {
+    let ground = common::page_cache().unwrap_or_else(common::ram);
+    let all = Suite::test_all(WithFile(ground));
+    file::on_runtime(all).expect("openraft's suite passes");
 }
 
 #[test]
@@ -39,9 +61,8 @@ fn openrafts_suite_passes_on_each_medium() {
     std::thread::scope(|scope| {
         for ground in common::media() {
             scope.spawn(|| {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
                 let all = Suite::test_all(Builder(ground));
-                runtime.expect("a runtime").block_on(all).expect("openraft's suite passes");
+                file::on_runtime(all).expect("openraft's suite passes");
             });
         }
     });

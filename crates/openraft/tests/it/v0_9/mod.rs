@@ -2,9 +2,12 @@
 
 #[path = "../calls.rs"]
 pub mod calls;
-mod file;
+#[path = "../file.rs"]
+pub mod file;
+mod files;
 #[path = "../full.rs"]
 mod full;
+#[path = "../handle.rs"]
 mod handle;
 #[path = "../kill.rs"]
 mod kill;

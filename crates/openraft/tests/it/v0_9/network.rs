@@ -12,6 +12,10 @@ use std::io;
 /// A network without another node.
 pub struct Alone;
 
+pub fn alone() -> Alone {
+    Alone
+}
+
 type Answer<T, E = openraft::error::Infallible> =
     Result<T, RPCError<u64, BasicNode, RaftError<u64, E>>>;
 

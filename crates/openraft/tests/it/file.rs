@@ -1,47 +1,21 @@
 //! The replicated file: exactly once, refused commands, snapshots by name and by changes.
 
 use super::common::{self, Ground, Scratch};
-use super::open_file;
-use openraft::storage::{RaftSnapshotBuilder, RaftStateMachine, Snapshot};
-use openraft::testing::{StoreBuilder, Suite, log_id};
-use openraft::{Entry, EntryPayload, Membership, StorageError};
-use openraft_atomic_mmap::file::{
-    Answer, Command, Contents, FileMachine, FileSnapshot, Functions, Part, Stop,
-};
-use openraft_atomic_mmap::{Error, LogStore};
-use std::collections::BTreeSet;
+use super::files::{Entry, Machine, Payload, Snapshot, Types, apply};
+use super::openraft::BasicNode;
+use super::openraft::storage::{RaftLogStorage, RaftSnapshotBuilder, RaftStateMachine};
+use super::{log_id, open_as, open_file};
+use openraft_atomic_mmap::Error;
+use openraft_atomic_mmap::file::{Command, Contents, FileSnapshot, Functions, Part, Stop};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
-
-openraft::declare_raft_types!(
-    /// Commands on a replicated file.
-    pub Types: D = Command, R = Answer, SnapshotData = FileSnapshot
-);
-
-type Machine = FileMachine<Types>;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeek, AsyncSeekExt, AsyncWriteExt};
 
 /// Length of the contents in these tests.
-const LEN: u64 = 300_000;
+pub const LEN: u64 = 300_000;
 /// The contents begin here in the file.
 const HEADER: u64 = 16 << 10;
-
-struct Builder(Ground);
-
-impl StoreBuilder<Types, LogStore<Types>, Machine, Scratch> for Builder {
-    async fn build(&self) -> Result<(Scratch, LogStore<Types>, Machine), StorageError<u64>> {
-        let scratch = self.0.scratch();
-        let store = LogStore::open(open_file(&self.0, &scratch.file("raft.dat"))).expect("a store");
-        let machine = machine(&self.0, &scratch.file("state.dat"));
-        Ok((scratch, store, machine))
-    }
-}
-
-#[test]
-fn openrafts_suite_passes_with_the_file_as_state_machine() {
-    let ground = common::page_cache().unwrap_or_else(common::ram);
-    Suite::test_all(Builder(ground)).expect("openraft's suite passes");
-}
 
 /// Moves an amount between two accounts of 8 bytes. It writes before it knows whether it may.
 fn transfer(contents: &mut Contents<'_, '_>, argument: &[u8]) -> Result<Vec<u8>, Stop> {
@@ -62,7 +36,7 @@ pub fn machine(ground: &Ground, path: &Path) -> Machine {
             contents.store(0, &1_u8)?;
             panic!("on purpose")
         });
-    FileMachine::open(open_file(ground, path), functions).expect("a machine")
+    Machine::open(open_file(ground, path), functions).expect("a machine")
 }
 
 pub fn on_runtime<T>(future: impl Future<Output = T>) -> T {
@@ -70,92 +44,125 @@ pub fn on_runtime<T>(future: impl Future<Output = T>) -> T {
     runtime.expect("a runtime").block_on(future)
 }
 
-/// A node's machine, and the number of entries that it has applied.
-struct Node {
-    machine: Machine,
-    next: u64,
+/// A node's machine, and the index of the entry that it applies next.
+pub struct Node {
+    pub machine: Machine,
+    pub next: u64,
     scratch: Scratch,
     ground: Ground,
 }
 
+/// A folder and the ground that it is on.
+type Folder = (Scratch, Ground);
+
 impl Node {
-    fn new() -> Node {
+    pub fn new() -> Node {
         let ground = common::page_cache().unwrap_or_else(common::ram);
-        let scratch = ground.scratch();
-        let machine = machine(&ground, &scratch.file("state.dat"));
-        Node { machine, next: 1, scratch, ground }
+        Node::start((ground.scratch(), ground), 1)
     }
 
-    async fn apply(&mut self, payload: EntryPayload<Types>) -> Answer {
-        let entry = Entry { log_id: log_id(1, 1, self.next), payload };
-        self.next += 1;
-        let mut answers = self.machine.apply([entry]).await.expect("applied");
-        answers.pop().expect("an answer")
-    }
-
-    async fn run(&mut self, command: Command) -> Answer {
-        self.apply(EntryPayload::Normal(command)).await
-    }
-
-    async fn write(&mut self, offset: u64, bytes: &[u8]) -> Answer {
-        self.run(Command::Write(vec![Part { offset, bytes: bytes.to_vec() }])).await
-    }
-
-    async fn transfer(&mut self, argument: [u8; 3]) -> Answer {
-        let (function, argument) = ("transfer".to_owned(), argument.to_vec());
-        self.run(Command::Call { function, argument }).await
-    }
-
-    async fn call(&mut self, function: &str) -> Answer {
-        let function = function.to_owned();
-        self.run(Command::Call { function, argument: Vec::new() }).await
-    }
-
-    async fn snapshot(&mut self) -> Snapshot<Types> {
-        self.machine.get_snapshot_builder().await.build_snapshot().await.expect("a snapshot")
-    }
-
-    fn contents(&self) -> Vec<u8> {
-        self.machine.file().read_vec().expect("read").split_off(HEADER as usize)
-    }
-
-    fn reopened(self) -> Node {
-        let Node { machine: old, next, scratch, ground } = self;
-        drop(old);
+    /// Starts a node with the file that lies in a folder. `next` is its next entry.
+    pub fn start((scratch, ground): Folder, next: u64) -> Node {
         let machine = machine(&ground, &scratch.file("state.dat"));
         Node { machine, next, scratch, ground }
     }
+
+    /// Ends the node. Returns the folder with its file.
+    pub fn end(self) -> Folder {
+        (self.scratch, self.ground)
+    }
+
+    pub fn entry(&mut self, payload: Payload) -> Entry {
+        self.next += 1;
+        Entry { log_id: log_id(1, self.next - 1), payload }
+    }
+
+    pub async fn apply(&mut self, payload: Payload) {
+        let entry = self.entry(payload);
+        apply(&mut self.machine, [entry]).await.expect("applied");
+    }
+
+    pub async fn run(&mut self, command: Command) {
+        self.apply(Payload::Normal(command)).await;
+    }
+
+    pub async fn write(&mut self, offset: u64, bytes: &[u8]) {
+        self.run(Command::Write(vec![Part { offset, bytes: bytes.to_vec() }])).await;
+    }
+
+    pub async fn members(&mut self, ids: &[u64]) {
+        let nodes = ids.iter().map(|id| (*id, BasicNode::new(format!("node {id}"))));
+        self.apply(Payload::Membership(nodes.collect::<BTreeMap<_, _>>().into())).await;
+    }
+
+    async fn transfer(&mut self, argument: [u8; 3]) {
+        self.run(call("transfer", argument)).await;
+    }
+
+    pub async fn snapshot(&mut self) -> Snapshot {
+        self.machine.get_snapshot_builder().await.build_snapshot().await.expect("a snapshot")
+    }
+
+    /// Makes a snapshot. Returns its name.
+    pub async fn seal(&mut self) -> String {
+        name(&self.snapshot().await)
+    }
+
+    /// Returns a snapshot with a received stream.
+    pub async fn receive(&self, stream: &[u8]) -> FileSnapshot {
+        let mut received = self.machine.begin_receiving().expect("an empty one");
+        received.write_all(stream).await.expect("write");
+        received.shutdown().await.expect("flush");
+        received
+    }
+
+    /// Returns the index of the applied log id.
+    pub async fn applied(&mut self) -> Option<u64> {
+        let (applied, _) = self.machine.applied_state().await.expect("the state");
+        applied.map(|id| id.index)
+    }
+
+    /// Returns all bytes of the file, with the header.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.machine.file().read_vec().expect("read")
+    }
+
+    pub fn contents(&self) -> Vec<u8> {
+        self.bytes().split_off(HEADER as usize)
+    }
+
+    fn reopened(self) -> Node {
+        let next = self.next;
+        Node::start(self.end(), next)
+    }
 }
 
-#[track_caller]
-fn assert_refused(answer: &Answer, why: &str) {
-    let Answer::Refused(found) = answer else { panic!("{answer:?}") };
-    assert!(found.contains(why), "{found}");
+pub fn call(function: &str, argument: impl Into<Vec<u8>>) -> Command {
+    Command::Call { function: function.to_owned(), argument: argument.into() }
 }
 
+pub fn name(snapshot: &Snapshot) -> String {
+    snapshot.snapshot.name().expect("a snapshot of this node").to_owned()
+}
+
+/// The tests of `handle` look at the answers.
 #[test]
 fn a_refused_command_counts_as_applied_and_changes_nothing() {
     on_runtime(async {
         let mut node = Node::new();
-        assert_refused(&node.write(0, b"x").await, "past the end at 0");
-        assert_eq!(node.run(Command::SetLen(LEN)).await, Answer::Done);
-        assert_eq!(node.write(8, &100_u64.to_le_bytes()).await, Answer::Done);
+        node.run(Command::SetLen(LEN)).await;
+        node.write(8, &100_u64.to_le_bytes()).await;
+        node.write(0, &[7]).await;
         let before = node.contents();
         // One part fits, and the other one does not.
         let parts = [(0, 8), (LEN - 3, 4)];
-        let part = |(offset, len)| Part { offset, bytes: vec![7; len] };
-        let answer = node.run(Command::Write(parts.map(part).to_vec())).await;
-        assert_refused(&answer, "4 bytes at offset 299997 are past the end at 300000");
-        assert_refused(&node.write(u64::MAX - 3, b"x").await, "no file reaches");
-        assert_refused(&node.transfer([1, 0, 101]).await, "the account is empty");
+        let part = |(offset, len)| Part { offset, bytes: vec![9; len] };
+        node.run(Command::Write(parts.map(part).to_vec())).await;
+        node.write(u64::MAX - 3, b"x").await;
+        node.transfer([1, 2, 101]).await;
+        node.run(call("is it", [])).await;
         assert_eq!(node.contents(), before);
-        // Bytes that are no value are so on all nodes.
-        assert_eq!(node.write(0, &[7]).await, Answer::Done);
-        assert_refused(&node.call("is it").await, "the bytes at offset 0 are no bool");
-        assert_eq!(node.write(0, &[1]).await, Answer::Done);
-        assert_eq!(node.call("is it").await, Answer::Value(vec![1]));
-        let (applied, _) = node.machine.applied_state().await.expect("the state");
-        assert_eq!(applied, Some(log_id(1, 1, node.next - 1)));
+        assert_eq!(node.applied().await, Some(7));
     });
 }
 
@@ -165,16 +172,16 @@ fn the_applied_log_id_and_the_membership_are_those_of_the_contents() {
         let mut node = Node::new();
         node.run(Command::SetLen(LEN)).await;
         node.write(8, &100_u64.to_le_bytes()).await;
-        let members = Membership::new(vec![BTreeSet::from([1, 2, 3])], None);
-        node.apply(EntryPayload::Membership(members.clone())).await;
-        assert_eq!(node.transfer([1, 0, 30]).await, Answer::Value(30_u64.to_le_bytes().to_vec()));
+        node.members(&[1, 2, 3]).await;
+        node.transfer([1, 0, 30]).await;
         let contents = node.contents();
+        assert_eq!((contents[0], contents[8]), (30, 70));
         let mut node = node.reopened();
         assert_eq!(node.contents(), contents);
         let (applied, stored) = node.machine.applied_state().await.expect("the state");
-        assert_eq!(applied, Some(log_id(1, 1, 4)));
-        assert_eq!(stored.membership(), &members);
-        assert_eq!(*stored.log_id(), Some(log_id(1, 1, 3)));
+        assert_eq!(applied, Some(log_id(1, 4)));
+        assert_eq!(stored.membership().voter_ids().collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(*stored.log_id(), Some(log_id(1, 3)));
     });
 }
 
@@ -182,12 +189,10 @@ fn the_applied_log_id_and_the_membership_are_those_of_the_contents() {
 fn a_function_that_is_not_registered_stops_the_node() {
     on_runtime(async {
         let mut node = Node::new();
-        let command = Command::Call { function: "unknown".into(), argument: Vec::new() };
-        let entry = Entry { log_id: log_id(1, 1, 1), payload: EntryPayload::Normal(command) };
-        let error = node.machine.apply([entry]).await.expect_err("no such function");
-        assert!(error.to_string().contains("\"unknown\""), "{error}");
-        let (applied, _) = node.machine.applied_state().await.expect("the state");
-        assert_eq!(applied, None);
+        let entry = node.entry(Payload::Normal(call("unknown", [])));
+        let error = apply(&mut node.machine, [entry]).await.expect_err("no such function");
+        assert!(error.contains("\"unknown\""), "{error}");
+        assert_eq!(node.applied().await, None);
     });
 }
 
@@ -196,12 +201,24 @@ fn a_function_that_panics_is_an_error_and_changes_nothing() {
     on_runtime(async {
         let mut node = Node::new();
         node.run(Command::SetLen(LEN)).await;
-        let before = node.machine.file().read_vec().expect("read");
-        let command = Command::Call { function: "panic".into(), argument: Vec::new() };
-        let entry = Entry { log_id: log_id(1, 1, 2), payload: EntryPayload::Normal(command) };
-        let error = node.machine.apply([entry]).await.expect_err("a panic");
-        assert!(error.to_string().contains("\"panic\" of a committed command"), "{error}");
-        assert_eq!(node.machine.file().read_vec().expect("read"), before);
+        let before = node.bytes();
+        let entry = node.entry(Payload::Normal(call("panic", [])));
+        let error = apply(&mut node.machine, [entry]).await.expect_err("a panic");
+        assert!(error.contains("\"panic\" of a committed command"), "{error}");
+        assert_eq!(node.bytes(), before);
+    });
+}
+
+#[test]
+fn a_batch_with_an_entry_that_fails_is_applied_up_to_it() {
+    on_runtime(async {
+        let mut node = Node::new();
+        let commands = [Command::SetLen(LEN), call("panic", []), Command::SetLen(1)];
+        let entries = commands.map(|command| node.entry(Payload::Normal(command)));
+        apply(&mut node.machine, entries).await.expect_err("a panic");
+        assert_eq!((node.applied().await, node.contents().len() as u64), (Some(1), LEN));
+        let mut node = node.reopened();
+        assert_eq!((node.applied().await, node.contents().len() as u64), (Some(1), LEN));
     });
 }
 
@@ -212,18 +229,18 @@ fn an_installation_that_a_crash_cuts_off_leaves_the_state_before_it() {
     on_runtime(async {
         let mut node = Node::new();
         node.run(Command::SetLen(LEN)).await;
-        let base = node.snapshot().await.meta;
+        let base = node.seal().await;
         node.write(1000, &[5; 70_000]).await;
         let (contents, applied) = (node.contents(), node.machine.applied_state().await);
         let file = node.machine.file();
-        file.roll_back(&base.snapshot_id, Some("before-installation")).expect("to the base");
+        file.roll_back(&base, Some("before-installation")).expect("to the base");
         assert_ne!(node.contents(), contents);
         let mut node = node.reopened();
         assert_eq!(node.contents(), contents);
         let found = node.machine.applied_state().await.expect("the state");
         assert_eq!(found, applied.expect("the state"));
         let names = node.machine.file().snapshots().into_iter().map(|info| info.name);
-        assert_eq!(names.collect::<Vec<_>>(), [base.snapshot_id]);
+        assert_eq!(names.collect::<Vec<_>>(), [base]);
     });
 }
 
@@ -232,12 +249,13 @@ fn a_stream_of_another_snapshot_than_announced_is_an_error() {
     on_runtime(async {
         let (mut leader, mut follower) = (Node::new(), Node::new());
         leader.run(Command::SetLen(LEN)).await;
-        let first = leader.snapshot().await;
+        let other = leader.snapshot().await;
+        let first = name(&other);
         leader.write(0, b"more").await;
         let second = leader.snapshot().await;
-        let installed = follower.machine.install_snapshot(&second.meta, first.snapshot).await;
+        let installed = follower.machine.install_snapshot(&second.meta, other.snapshot).await;
         let error = installed.expect_err("another one").to_string();
-        assert!(error.contains(&second.meta.snapshot_id), "{error}");
+        assert!(error.contains(&name(&second)) && error.contains(&first), "{error}");
     });
 }
 
@@ -255,9 +273,9 @@ fn another_file_is_refused_and_stays() {
     }
 }
 
-/// Sends a snapshot in chunks, as openraft's own transport does.
-async fn send_in_chunks(mut from: Box<FileSnapshot>, to: &mut Node) -> Box<FileSnapshot> {
-    let mut received = to.machine.begin_receiving_snapshot().await.expect("an empty one");
+/// Sends a stream in chunks, as openraft's own transport of 0.9 does.
+async fn send_in_chunks(mut from: impl AsyncRead + AsyncSeek + Unpin, to: &Node) -> FileSnapshot {
+    let mut received = to.machine.begin_receiving().expect("an empty one");
     let mut offset = 0;
     loop {
         from.seek(std::io::SeekFrom::Start(offset)).await.expect("seek");
@@ -281,10 +299,9 @@ fn a_snapshot_makes_a_replica_that_is_equal_byte_for_byte() {
         leader.run(Command::SetLen(LEN)).await;
         leader.write(1000, &[5; 70_000]).await;
         let Snapshot { meta, snapshot } = leader.snapshot().await;
-        let received = send_in_chunks(snapshot, &mut follower).await;
-        follower.machine.install_snapshot(&meta, received).await.expect("installed");
-        let bytes = |node: &Node| node.machine.file().read_vec().expect("read");
-        assert_eq!(bytes(&follower), bytes(&leader));
+        let received = send_in_chunks(snapshot, &follower).await;
+        follower.machine.install_snapshot(&meta, received.into()).await.expect("installed");
+        assert_eq!(follower.bytes(), leader.bytes());
         let state = follower.machine.applied_state().await.expect("the state");
         assert_eq!(state.0, meta.last_log_id);
         let current = follower.machine.get_current_snapshot().await.expect("read");
@@ -301,8 +318,8 @@ fn a_node_with_a_snapshot_of_the_leader_gets_the_changes_alone() {
             node.write(1000, &[5; 70_000]).await;
         }
         // Equal logs make equal snapshots, with equal names.
-        let base = follower.snapshot().await.meta;
-        assert_eq!(leader.snapshot().await.meta, base);
+        let base = follower.seal().await;
+        assert_eq!(leader.seal().await, base);
         // Both go on, and the follower less far. Its file is not as in the base any more.
         follower.next = leader.next;
         for node in [&mut leader, &mut follower] {
@@ -311,21 +328,43 @@ fn a_node_with_a_snapshot_of_the_leader_gets_the_changes_alone() {
         leader.write(250_000, &[7; 100]).await;
         let Snapshot { meta, snapshot } = leader.snapshot().await;
         let (mut changes, mut whole) = (Vec::new(), Vec::new());
-        assert!(snapshot.write_to(Some(&base.snapshot_id), &mut changes).expect("changes"));
+        assert!(snapshot.write_to(Some(&base), &mut changes).expect("changes"));
         assert!(!snapshot.write_to(Some("unknown here"), &mut whole).expect("the whole"));
-        assert!(
-            changes.len() < 20_000 && whole.len() > 70_000,
-            "{} {}",
-            changes.len(),
-            whole.len()
-        );
-        let mut received = follower.machine.begin_receiving_snapshot().await.expect("empty");
-        received.write_all(&changes).await.expect("write");
-        received.shutdown().await.expect("flush");
-        follower.machine.install_snapshot(&meta, received).await.expect("installed");
-        let bytes = |node: &Node| node.machine.file().read_vec().expect("read");
-        assert_eq!(bytes(&follower), bytes(&leader));
+        let lens = (changes.len(), whole.len());
+        assert!(lens.0 < 20_000 && lens.1 > 70_000, "{lens:?}");
+        let received = follower.receive(&changes).await;
+        follower.machine.install_snapshot(&meta, received.into()).await.expect("installed");
+        assert_eq!(follower.bytes(), leader.bytes());
         assert_eq!(follower.machine.applied_state().await.expect("state").0, meta.last_log_id);
+    });
+}
+
+/// Entries of one index may differ. Their terms differ then.
+#[test]
+fn snapshots_of_other_histories_have_other_names() {
+    on_runtime(async {
+        let mut names = Vec::new();
+        for term in [1, 2] {
+            let mut node = Node::new();
+            let entry = Entry { log_id: log_id(term, 1), payload: Payload::Blank };
+            apply(&mut node.machine, [entry]).await.expect("applied");
+            names.push(node.seal().await);
+        }
+        assert_ne!(names[0], names[1]);
+    });
+}
+
+#[test]
+fn a_log_is_purged_up_to_a_snapshot_that_was_built() {
+    on_runtime(async {
+        let mut node = Node::new();
+        let (ground, progress) = (common::ram(), node.machine.progress());
+        let scratch = ground.scratch();
+        let mut log = open_as::<Types>(&ground, &scratch.file("raft.dat")).behind(progress);
+        node.run(Command::SetLen(LEN)).await;
+        let last = node.snapshot().await.meta.last_log_id.expect("an entry");
+        let purge = tokio::time::timeout(common::HANGS, log.purge(last));
+        purge.await.expect("an end").expect("purged");
     });
 }
 
@@ -337,18 +376,16 @@ fn a_damaged_stream_leaves_the_file_as_it_was() {
         leader.write(1000, &[5; 70_000]).await;
         follower.run(Command::SetLen(10)).await;
         follower.write(0, b"as it was").await;
-        let before = follower.machine.file().read_vec().expect("read");
+        let before = follower.bytes();
         let Snapshot { meta, snapshot } = leader.snapshot().await;
         let mut stream = Vec::new();
         snapshot.write_to(None, &mut stream).expect("the whole");
         for at in [0, 40, stream.len() / 2, stream.len() - 1] {
             let mut damaged = stream.clone();
             damaged[at] ^= 0x20;
-            let mut received = follower.machine.begin_receiving_snapshot().await.expect("empty");
-            received.write_all(&damaged).await.expect("write");
-            received.shutdown().await.expect("flush");
-            follower.machine.install_snapshot(&meta, received).await.expect_err("damaged");
-            assert_eq!(follower.machine.file().read_vec().expect("read"), before, "byte {at}");
+            let received = follower.receive(&damaged).await;
+            follower.machine.install_snapshot(&meta, received.into()).await.expect_err("damaged");
+            assert_eq!(follower.bytes(), before, "byte {at}");
         }
     });
 }
@@ -368,7 +405,7 @@ fn old_snapshots_are_dropped_unless_they_are_being_sent() {
             node.snapshot().await;
         }
         assert_eq!(names(&node).len(), 3, "{:?}", names(&node));
-        assert_eq!(names(&node)[0], first.meta.snapshot_id);
+        assert_eq!(names(&node)[0], name(&first));
         // A second snapshot of one state is that state's.
         let again = node.snapshot().await;
         drop((first, again));
