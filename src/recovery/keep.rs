@@ -74,15 +74,15 @@ impl Keeping<'_> {
             if at >= words {
                 break;
             }
-            let at = at / PAGE * PAGE;
-            let count = (words - at).min(PAGE) / 8;
-            self.keep_page_of_words(PageIndex(first.0 + at as u64 / 8), count, &regions)?;
-            from = at + PAGE;
+            let run = self.pair.run_of_words(first, at, words)?;
+            let page = PageIndex(first.0 + run.start as u64 / 8);
+            self.keep_run_of_words(page, run.len() / 8, &regions)?;
+            from = run.end;
         }
         Ok(())
     }
 
-    fn keep_page_of_words(&self, first: PageIndex, count: usize, regions: &[u8]) -> Result<()> {
+    fn keep_run_of_words(&self, first: PageIndex, count: usize, regions: &[u8]) -> Result<()> {
         let mut words = vec![0; count * 8];
         self.pair.read(&mut words, layout::slice_word(first))?;
         let mut durable = words.clone();

@@ -34,6 +34,8 @@ use std::ops::Range;
 
 /// Bytes of slice words that one byte of a region word covers: eight pages with one word each.
 const PER_REGION_BYTE: usize = 8 * 8;
+/// Most bytes of words of one kind that are read at once: those of 128 MiB of the file.
+const LONGEST_RUN: usize = 256 << 10;
 
 /// The files of a pair while opening restores its durable point.
 pub(super) struct Pair<'a> {
@@ -130,10 +132,10 @@ impl Pair<'_> {
                 if at >= words {
                     break;
                 }
-                at = at / PAGE * PAGE;
-                let count = (words - at).min(PAGE) / 8;
-                self.begin_page_of_words(PageIndex(first.0 + at as u64 / 8), count, &regions)?;
-                from = at + PAGE;
+                let run = self.run_of_words(first, at, words)?;
+                let page = PageIndex(first.0 + run.start as u64 / 8);
+                self.begin_run_of_words(page, run.len() / 8, &regions)?;
+                from = run.end;
             }
         }
         // Orders the durable words before the superblock of the session that believes them.
@@ -143,7 +145,7 @@ impl Pair<'_> {
 
     /// Sets the durable words of `count` pages from `first` on. All pages lie in one superchunk,
     /// and `regions` holds that superchunk's region words.
-    fn begin_page_of_words(&self, first: PageIndex, count: usize, regions: &[u8]) -> Result<()> {
+    fn begin_run_of_words(&self, first: PageIndex, count: usize, regions: &[u8]) -> Result<()> {
         let mut words = vec![0; count * 8];
         self.read(&mut words, layout::slice_word(first))?;
         let mut found = words.clone();
@@ -175,6 +177,39 @@ impl Pair<'_> {
             Ok(data.map_or(words, |data| (data.max(at) - base).min(words as u64) as usize))
         };
         Ok(next_of(layout::durable_word(first))?.min(next_of(layout::slice_word(first))?))
+    }
+
+    /// Returns the run of whole pages of words that begins with the page at `at`. It ends before
+    /// the next page in which words of both kinds are holes, or where the file system does not
+    /// tell, or after [`LONGEST_RUN`]. `first` and `words` are those of
+    /// [`next_words`](Self::next_words).
+    ///
+    /// Words are read run by run, since after a crash they may be on the disk only. Page by page,
+    /// the words of 1 GiB are a thousand reads of the disk.
+    pub(super) fn run_of_words(
+        &self,
+        first: PageIndex,
+        at: usize,
+        words: usize,
+    ) -> Result<Range<usize>> {
+        let start = at / PAGE * PAGE;
+        let most = (start + LONGEST_RUN).min(words);
+        let hole_of = |base: u64, from: usize| {
+            let at = base + from as u64;
+            let hole = self.reflection.next_hole(at);
+            hole.map(|hole| (hole - base) as usize)
+                .map_err(|e| Error::io_at("look for a hole", self.reflection.path(), at, e))
+        };
+        let mut end = (start + PAGE).min(most);
+        while end < most {
+            let durable = hole_of(layout::durable_word(first), end)?;
+            let next = durable.max(hole_of(layout::slice_word(first), end)?);
+            if next <= end {
+                break;
+            }
+            end = next.next_multiple_of(PAGE).min(most);
+        }
+        Ok(start..end)
     }
 
     fn replay(&self, record: &Record, len: u64) -> Result<()> {
@@ -254,10 +289,10 @@ impl Pair<'_> {
                 if at >= words {
                     break;
                 }
-                at = at / PAGE * PAGE;
-                let end = (at + PAGE).min(words);
-                self.copy_words(durable + at as u64, working + at as u64..working + end as u64)?;
-                at = end;
+                let run = self.run_of_words(first, at, words)?;
+                let to = working + run.start as u64..working + run.end as u64;
+                self.copy_words(durable + run.start as u64, to)?;
+                at = run.end;
             }
             let superchunk = (start / SUPERCHUNK as u64) as usize;
             let regions = layout::region_words(superchunk);
