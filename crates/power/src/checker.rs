@@ -10,13 +10,15 @@
 use crate::Anything;
 use crate::crowd::LEN;
 use crate::database;
-use crate::expected::{Expected, Stored};
+use crate::expected::{Expected, Logged, Stored};
 use crate::hurry::{skip_syncs, stop};
+use crate::log_store::{self, Logs, call};
 use crate::mounts::{System, other_boot, own_mounts, unmount};
 use crate::run::UNMOUNTABLE;
 use crate::script::Content;
 use crate::writer::{options, options_of};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Options};
+use pollster::block_on;
 use std::fs;
 use std::io::{Write, stdin, stdout};
 use std::path::Path;
@@ -81,6 +83,9 @@ fn recover(system: System, device: &Path, folder: &Path, expected: &Expected) ->
                 options.open(folder.join(name))?.close(CloseMode::Fast)?;
             }
         }
+        if folder.join(log_store::FILE).exists() {
+            Logs::open(folder)?.close(shipped::CloseMode::Fast)?;
+        }
         for database in expected.databases.iter().map(|file| file.database) {
             if folder.join(database.name).exists() {
                 let connection = database.open(folder, "fast")?;
@@ -134,7 +139,8 @@ fn look_at_files(folder: &Path, expected: &Expected, random: &mut fastrand::Rng)
         let looked = look_at_database(folder, file, random);
         looked.map_err(|e| format!("{}: {e}", file.database.name))?;
     }
-    Ok(())
+    let looked = look_at_log(folder, &expected.log, random);
+    Ok(looked.map_err(|e| format!("{}: {e}", log_store::FILE))?)
 }
 
 /// Opens a database, and runs more transactions in some of them. These must leave a plain file,
@@ -142,12 +148,12 @@ fn look_at_files(folder: &Path, expected: &Expected, random: &mut fastrand::Rng)
 fn look_at_database(folder: &Path, file: &Stored, random: &mut fastrand::Rng) -> Anything<()> {
     let path = folder.join(file.database.name);
     if !path.exists() {
-        return if file.may_be_missing() { Ok(()) } else { Err("it is gone".into()) };
+        return if file.numbers.may_be_missing() { Ok(()) } else { Err("it is gone".into()) };
     }
     let goes_on = random.u8(..GO_ON) == 0;
     let connection = file.database.open(folder, if goes_on { "spatial" } else { "fast" })?;
     let mut last = database::last(&connection)?;
-    file.check(last)?;
+    file.numbers.check(last)?;
     if goes_on {
         for _ in 0..3 {
             last += 1;
@@ -163,6 +169,27 @@ fn look_at_database(folder: &Path, file: &Stored, random: &mut fastrand::Rng) ->
         }
     }
     Ok(())
+}
+
+/// Opens the log store, and makes more calls in some of its images.
+fn look_at_log(folder: &Path, file: &Logged, random: &mut fastrand::Rng) -> Anything<()> {
+    if !folder.join(log_store::FILE).exists() {
+        return if file.numbers.may_be_missing() { Ok(()) } else { Err("it is gone".into()) };
+    }
+    let mut logs = Logs::open(folder)?;
+    let mut state = file.state_of(&logs.read()?)?;
+    if random.u8(..GO_ON) == 0 {
+        for _ in 0..6 {
+            let op = state.advance();
+            block_on(call(&mut logs.groups[state.group()], op))?;
+        }
+        logs.close(shipped::CloseMode::Spatial)?;
+        logs = Logs::open(folder)?;
+        if let Some(differs) = state.difference(&logs.read()?) {
+            return Err(format!("going on: {differs}").into());
+        }
+    }
+    logs.close(shipped::CloseMode::Fast)
 }
 
 fn look_at_file(

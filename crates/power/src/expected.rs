@@ -3,6 +3,8 @@
 
 use crate::crowd::{self, CROWDS, Crowd, THREADS};
 use crate::database::{DATABASES, Database};
+use crate::log_script::{self, GROUPS, Group};
+use crate::log_store;
 use crate::mounts::System;
 use crate::script::{
     Content, Op, PLANS, Plan, Script, State, after, makes_point, point_without_snapshot,
@@ -14,6 +16,7 @@ pub struct Expected {
     pub scripts: Vec<Followed>,
     pub crowds: Vec<Watched>,
     pub databases: Vec<Stored>,
+    pub log: Logged,
 }
 
 /// The expectation for a file that follows a script.
@@ -58,25 +61,56 @@ pub struct Watched {
 /// The expectation for a database.
 pub struct Stored {
     pub database: Database,
-    /// The last transaction that has begun, and the last one that has returned.
+    pub numbers: Numbers,
+}
+
+/// The expectation for the log store.
+pub struct Logged {
+    pub numbers: Numbers,
+    seed: u64,
+}
+
+/// The numbers of a file's operations: of transactions, or of calls on the log store.
+#[derive(Default)]
+pub struct Numbers {
+    /// The last operation that has begun, and the last one that was acknowledged.
     begun: u64,
     returned: u64,
 }
 
-impl Stored {
+impl Numbers {
     pub fn may_be_missing(&self) -> bool {
         self.returned == 0
     }
 
-    /// Returns an error if `last` may not be the database's last transaction.
+    /// Returns an error if `last` may not be the file's last operation.
     pub fn check(&self, last: u64) -> Result<(), String> {
         match (self.returned..=self.begun).contains(&last) {
             true => Ok(()),
             false => Err(format!(
-                "transaction {last} is the last one, acknowledged is {}, begun {}",
+                "number {last} is the last one, acknowledged is {}, begun {}",
                 self.returned, self.begun
             )),
         }
+    }
+
+    /// Updates the expectation with a mark. Returns `None` for an unknown one.
+    fn hear(&mut self, what: &str, rest: &[&str]) -> Option<()> {
+        let [number] = rest else { return None };
+        let last = match what {
+            "start" => &mut self.begun,
+            "commit" => &mut self.returned,
+            _ => return None,
+        };
+        *last = number.parse::<u64>().ok()?.max(*last);
+        Some(())
+    }
+}
+
+impl Logged {
+    /// Returns the state that the groups have. Fails if they may not have it.
+    pub fn state_of(&self, found: &[Group; GROUPS]) -> Result<log_script::State, String> {
+        log_script::State::of(found, self.numbers.returned..=self.numbers.begun, self.seed)
     }
 }
 
@@ -100,11 +134,13 @@ impl Expected {
             durable: [0; THREADS],
             is_there: false,
         };
-        let stored = |database: &Database| Stored { database: *database, begun: 0, returned: 0 };
+        let stored =
+            |database: &Database| Stored { database: *database, numbers: Numbers::default() };
         Expected {
             scripts: PLANS.iter().map(followed).collect(),
             crowds: CROWDS.iter().map(watched).collect(),
             databases: DATABASES.iter().map(stored).collect(),
+            log: Logged { numbers: Numbers::default(), seed },
         }
     }
 
@@ -121,15 +157,13 @@ impl Expected {
             }
             return Ok(());
         }
-        if let Some(file) = self.databases.iter_mut().find(|file| file.database.name == *name) {
-            let [number] = rest else { return Err(not_understood()) };
-            let number = number.parse().map_err(|_| not_understood())?;
-            match *what {
-                "start" => file.begun = number,
-                "commit" => file.returned = number,
-                _ => return Err(not_understood()),
-            }
-            return Ok(());
+        let mut databases = self.databases.iter_mut();
+        let numbers = match databases.find(|file| file.database.name == *name) {
+            Some(file) => Some(&mut file.numbers),
+            None => Some(&mut self.log.numbers).filter(|_| *name == log_store::FILE),
+        };
+        if let Some(numbers) = numbers {
+            return numbers.hear(what, rest).ok_or_else(not_understood);
         }
         let file = self.crowds.iter_mut().find(|file| file.crowd.name == *name);
         let file = file.ok_or_else(not_understood)?;

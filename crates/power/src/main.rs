@@ -21,6 +21,8 @@
 //! | [`epochs`] | the images that a power loss can leave |
 //! | [`images`] | the choice of images |
 //! | [`script`], [`crowd`], [`database`] | the operations on a file, and its allowed states |
+//! | [`log_script`] | the operations on a Raft log store, and its allowed states |
+//! | [`log_store`] | the file of that store, and the calls on it |
 //! | [`writer`] | the process that does the operations |
 //! | [`expected`] | the expectations for an image, from the marks before it |
 //! | [`checker`] | the process that compares an image with them |
@@ -48,6 +50,10 @@ mod fuse;
 mod hurry;
 #[cfg(target_os = "linux")]
 mod images;
+#[cfg(target_os = "linux")]
+mod log_script;
+#[cfg(target_os = "linux")]
+mod log_store;
 #[cfg(target_os = "linux")]
 mod mounts;
 #[cfg(target_os = "linux")]

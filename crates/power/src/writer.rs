@@ -7,8 +7,8 @@
 //! | `d FILE` | this operation has returned |
 //! | `begin FILE THREAD N` | an operation of a thread begins, in a file of several threads |
 //! | `done FILE THREAD N` | this operation has returned |
-//! | `start FILE N` | a transaction of a database begins |
-//! | `commit FILE N` | its COMMIT has returned |
+//! | `start FILE N` | a transaction of a database begins, or a call on the log store |
+//! | `commit FILE N` | its COMMIT has returned, or the call has acknowledged its operation |
 //! | `sync FILE` | a call that makes a durable point begins, in a file of several threads |
 //! | `synced FILE` | this call has returned |
 //!
@@ -17,8 +17,13 @@
 use crate::Anything;
 use crate::crowd::{CROWDS, Crowd, LEN, RANGE, THREADS, range_at, stamp};
 use crate::database::{self, DATABASES, Database};
+use crate::log_script::{self, State, Types};
+use crate::log_store::{self, Logs};
 use crate::script::{JOURNAL_LEN, Op, PLANS, Plan, Script};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Integrity, Medium, Options};
+use futures_util::future::try_join_all;
+use openraft_atomic_mmap::LogStore;
+use pollster::block_on;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsRawFd;
@@ -31,6 +36,8 @@ use std::time::Duration;
 const CROWD_ROUND: u64 = 12;
 /// Number of transactions between an open of a database and its close.
 const DATABASE_ROUND: u64 = 10;
+/// Number of turns between an open of the log store and its close. A turn is a call on each group.
+const LOG_TURNS: usize = 8;
 
 struct Writer<'a> {
     folder: &'a Path,
@@ -43,7 +50,7 @@ struct Writer<'a> {
 pub fn write(folder: &Path, marks: &Path, seed: u64, operations: u64) -> Anything<()> {
     let marks = File::options().write(true).open(marks)?;
     let writer = Writer { folder, marks, seed, operations };
-    let at_work = AtomicUsize::new(PLANS.len() + CROWDS.len() + DATABASES.len());
+    let at_work = AtomicUsize::new(PLANS.len() + CROWDS.len() + DATABASES.len() + 1);
     let failed = AtomicBool::new(false);
     let run = |what: &dyn Fn() -> Anything<()>| {
         if let Err(error) = what() {
@@ -65,6 +72,7 @@ pub fn write(folder: &Path, marks: &Path, seed: u64, operations: u64) -> Anythin
             let (run, writer) = (&run, &writer);
             scope.spawn(move || run(&|| writer.database(database)));
         }
+        scope.spawn(|| run(&|| writer.logs()));
         let mut random = fastrand::Rng::with_seed(seed);
         while at_work.load(Ordering::Relaxed) > 0 {
             let _files_come_and_go = write_back(folder, &mut random);
@@ -172,6 +180,42 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Makes calls on the log store, one on each group in turn. In every other turn they are under
+    /// way together, and may share a durable point.
+    fn logs(&self) -> Anything<()> {
+        let mut state = State::new(self.seed);
+        let mut round = 0;
+        while state.number < self.operations / 2 {
+            let mut logs = Logs::open(self.folder)?;
+            for turn in 0..LOG_TURNS {
+                let calls = logs.groups.iter_mut().map(|store| {
+                    let op = state.advance();
+                    self.call(store, state.number, op)
+                });
+                match turn % 2 {
+                    // The first polls make the calls, in order.
+                    0 => drop(block_on(try_join_all(calls))?),
+                    _ => calls.into_iter().try_for_each(block_on)?,
+                }
+            }
+            let modes = [shipped::CloseMode::Fast, shipped::CloseMode::Spatial];
+            logs.close(modes[round % 2])?;
+            round += 1;
+        }
+        Ok(())
+    }
+
+    /// Makes call `n` on a group.
+    async fn call(&self, store: &mut LogStore<Types>, n: u64, op: log_script::Op) -> Anything<()> {
+        let name = log_store::FILE;
+        self.say(&format!("start {name} {n}"))?;
+        let done = log_store::call(store, op).await;
+        match done.map_err(|e| format!("{name}: {e}"))? {
+            true => self.say(&format!("commit {name} {n}")),
+            false => Ok(()),
+        }
+    }
+
     fn crowd(&self, crowd: &Crowd) -> Anything<()> {
         let mut done = 0;
         let mut round = 0;
@@ -193,7 +237,7 @@ impl Writer<'_> {
                 while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
                     thread::sleep(Duration::from_micros(300));
                     self.say(&format!("sync {}", crowd.name))?;
-                    pollster::block_on(file.flush_async())?;
+                    block_on(file.flush_async())?;
                     self.say(&format!("synced {}", crowd.name))?;
                 }
                 threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
