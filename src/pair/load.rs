@@ -14,9 +14,6 @@ use crate::pair::region::RegionState;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, REGION, RegionIndex, SUPERCHUNK, WORD};
 use std::ops::Range;
 
-/// Most bytes of words that are read at once.
-const LONGEST_RUN: u64 = 256 << 10;
-
 impl Pair {
     /// Returns the region's state, and loads it on first use. Called in a read section and after
     /// the range was checked. So `set_len` knows every region that was loaded before it went on.
@@ -80,10 +77,7 @@ impl Pair {
             && data.max(from) < end
         {
             from = data.max(from) / 8 * 8;
-            // As far as the file system tells, a run up to the next hole.
-            let hole = self.reflection.next_hole(from).map_err(io(from))?;
-            let run_end = hole.min(from + LONGEST_RUN).max(from + 1);
-            let piece_end = run_end.next_multiple_of(PAGE as u64).min(end);
+            let piece_end = (from + 1).next_multiple_of(PAGE as u64).min(end);
             let mut bytes = vec![0; (piece_end - from) as usize];
             self.reflection.read_file(&mut bytes, from).map_err(io(from))?;
             for (n, word) in bytes.chunks_exact(8).enumerate() {
