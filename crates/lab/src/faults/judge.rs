@@ -313,7 +313,9 @@ pub fn may_be_absorbed(
 ) -> bool {
     // Without a call that reserves storage, these calls reserve it.
     let by_writing = [call::STAT, call::READ, call::WRITE].contains(&failed);
-    let reserves = failed == call::ALLOCATE || lacking.contains(&call::ALLOCATE) && by_writing;
+    // A look for holes is the beginning of an allocation, and has its errors.
+    let reserves = [call::ALLOCATE, call::NEXT_HOLE].contains(&failed)
+        || lacking.contains(&call::ALLOCATE) && by_writing;
     let lacks_space = reserves && is_full(code);
     // The crate has a fallback.
     let has_fallback = [
