@@ -133,14 +133,14 @@ impl Drop for Stop<'_> {
 #[test]
 fn a_snapshot_is_one_state_beside_writers() {
     for ground in media_in_memory() {
-        test_on(&ground, Durability::default(), seals(12));
+        test_on(&ground, Durability::default(), seals(6));
     }
 }
 
 #[test]
 fn a_snapshot_is_one_state_beside_writers_with_durable_points() {
     for ground in media_in_memory() {
-        test_on(&ground, Durability::AtomicSync, seals(8));
+        test_on(&ground, Durability::AtomicSync, seals(4));
     }
 }
 
@@ -148,6 +148,6 @@ fn a_snapshot_is_one_state_beside_writers_with_durable_points() {
 #[test]
 fn the_first_snapshot_is_one_state() {
     for ground in media_in_memory() {
-        (0..seals(12)).for_each(|_| test_on(&ground, Durability::default(), 1));
+        (0..seals(6)).for_each(|_| test_on(&ground, Durability::default(), 1));
     }
 }
