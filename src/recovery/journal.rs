@@ -460,6 +460,7 @@ impl Opening<'_> {
         let OpenJournal { file, name, len: found, block, .. } = journal;
         let options = self.options;
         let at_open = journal_len(options.journal_len_for(home_len));
+        // The least budget depends on the journal, and stays as it is when the journal grows.
         let ceiling = match options.reflection_budget {
             Some(bytes) => Budget::longest_journal(bytes),
             None => u64::MAX,

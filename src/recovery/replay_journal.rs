@@ -198,7 +198,7 @@ impl Pair<'_> {
             let at = base + from as u64;
             let hole = self.reflection.next_hole(at);
             hole.map(|hole| (hole - base) as usize)
-                .map_err(|e| Error::io_at("look for a hole", self.reflection.path(), at, e))
+                .map_err(|e| Error::io_at("look for holes", self.reflection.path(), at, e))
         };
         let mut end = (start + PAGE).min(most);
         while end < most {
