@@ -516,6 +516,15 @@ impl MappedFile {
         self.platform.forget_cached(&self.file, &self.mapping, start, end.saturating_sub(start));
     }
 
+    /// Lets the page cache keep single pages of the file, and drops what it has in large folios: a
+    /// hint. For a file with holes: the first store to a folio needs storage for all of it.
+    pub fn keep_single_pages(&self) {
+        if !self.is_private {
+            self.platform.expect_random(&self.file, &self.mapping);
+            self.forget_folios(0, self.len());
+        }
+    }
+
     /// Gives the range back to the file system, so that it reads as zeroes. Returns `false` if that
     /// is not supported.
     pub fn punch(&self, offset: u64, len: u64) -> io::Result<bool> {

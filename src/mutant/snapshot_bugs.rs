@@ -25,6 +25,7 @@ macro_rules! with_those_of_snapshots {
                 FoundUnchecked "found-unchecked": "a lookup does not check kept bytes",
             }
             "pair/snapshots/open.rs" {
+                StoreInLargeFolios "store-in-large-folios": "the page cache may keep segments of a store and holes beside them in one folio",
                 FoundRecordsNotFlushed "found-records-not-flushed": "keep records that opening finds are not flushed",
                 LostHeaderIgnored "lost-header-ignored": "a segment with an end and no header is no damage",
                 EndNotCompared "end-not-compared": "records that end before the segment does are no damage",

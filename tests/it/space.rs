@@ -13,6 +13,7 @@ use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, Medium, Options};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -229,6 +230,9 @@ fn plays_the_child_on_a_small_file_system_if_it_is_one() {
         ["snapshots-dax"] => {
             let small = Small { medium: Medium::Dax, ..Small::tmpfs(&folder, 48 << 20) };
             snapshots_on_a_full_disk(&small);
+        }
+        ["store-folios", kind] => {
+            fill_a_store_that_was_read_from_a_full_disk(&mount(kind, 24 << 20));
         }
         ["import", kind] => import_on_a_full_disk(&mount(kind, 30 << 20)),
         ["import-dax"] => {
@@ -1092,6 +1096,72 @@ fn snapshots_on_a_full_disk_are_an_error_that_changes_nothing() {
 #[test]
 fn snapshots_on_a_full_persistent_memory() {
     check_on("snapshots-dax");
+}
+
+/// A store of snapshots that is read again from a disk must not come in large folios. An opening
+/// and readers read it in a row, segments without storage lie among those with records, and the
+/// first store to a new segment got a SIGBUS on a full disk.
+fn fill_a_store_that_was_read_from_a_full_disk(small: &Small) {
+    let len = 4 << 20;
+    let path = small.file("state.dat");
+    let mut rng = Rng(37);
+    let mut model = rng.bytes(len);
+    let open = || small.options().open(&path).expect("open");
+    fs::write(&path, &model).expect("plain");
+    let file = open();
+    file.snapshot("a").expect("seal");
+    let a = model.clone();
+    // Segments one by one: the disk has no room for a chunk of them. Each is taken by first
+    // touches of pages, until there is no space at all.
+    let write = |file: &AtomicMappedFile, model: &mut Vec<u8>, rng: &mut Rng, n: usize| {
+        let at = n * PAGE as usize;
+        let data = rng.bytes(PAGE as usize);
+        match file.write_at(&data, at as u64) {
+            Ok(()) => {
+                model[at..at + data.len()].copy_from_slice(&data);
+                true
+            }
+            Err(Error::NoSpace { .. }) => false,
+            Err(e) => panic!("{e:?}"),
+        }
+    };
+    small.fill(1 << 20);
+    let count = (0..40).take_while(|n| write(&file, &mut model, &mut rng, *n)).count();
+    assert!(count > 16, "{count} pages kept");
+    drop(file);
+    for round in 0..6 {
+        // The store is on the disk and not in the page cache, as after a start of the machine.
+        for entry in fs::read_dir(&small.folder).expect("a folder") {
+            let file = File::open(entry.expect("an entry").path()).expect("open");
+            let _a_folder_may_refuse = file.sync_all();
+            // SAFETY: the descriptor is open, and nothing of ours is taken.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        }
+        let file = match small.options().open(&path) {
+            Ok(file) => file,
+            Err(Error::NoSpace { .. }) => break,
+            Err(e) => panic!("{e:?}"),
+        };
+        let found = file.open_snapshot("a").expect("a").read_vec().expect("read");
+        assert_same(&found, &a, "a");
+        small.fill((100 + 20 * round) << 10);
+        let from = 100 * (round as usize + 1);
+        let count = (from..from + 99).filter(|n| write(&file, &mut model, &mut rng, *n)).count();
+        assert!(count > 0, "round {round}");
+        read_everywhere(&file, &model);
+        file.health().expect("not poisoned");
+        drop(file);
+    }
+    small.free();
+    let file = open();
+    read_everywhere(&file, &model);
+    let found = file.open_snapshot("a").expect("a").read_vec().expect("read");
+    assert_same(&found, &a, "a");
+}
+
+#[test]
+fn a_store_of_snapshots_beside_holes_of_a_full_disk_is_no_sigbus() {
+    check("store-folios");
 }
 
 /// Imports an increment with less space than it needs, and then with enough.

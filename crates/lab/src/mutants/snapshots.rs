@@ -36,6 +36,7 @@ pub(super) fn killer(mutant: Mutant) -> Killer {
             test("snapshots", "steps::a_close_marks_ends")
         }
         OldStoreTaken => test("snapshots", "life::a_store_of_another_time"),
+        StoreInLargeFolios => test("space", "a_store_of_snapshots_beside_holes"),
         UnfinishedStoreStays => {
             test("snapshots", "life::a_death_at_each_step_of_the_first_snapshot")
         }
