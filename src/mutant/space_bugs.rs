@@ -15,6 +15,7 @@ macro_rules! with_those_of_space {
             }
             "pair/space.rs" {
                 AheadOutlivesGrowth "ahead-outlives-growth": "a chunk that was allocated ahead counts as whole after a growth",
+                WordsAheadNotAllocated "words-ahead-not-allocated": "words count as allocated with those of an earlier chunk, and are not",
             }
             "engine/resize/mod.rs" {
                 GrowthNotPopulated "growth-not-populated": "a growth is not allocated although the whole file should be",

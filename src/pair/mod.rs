@@ -108,6 +108,9 @@ pub(crate) struct Opened {
     pub budget: Option<Budget>,
     /// The chunks to allocate ahead, if any are.
     pub ahead: Option<Ahead>,
+    /// `true` if words are allocated for several chunks together: on a disk, and where no worker
+    /// gives words back.
+    pub words_ahead: bool,
 }
 
 /// The state of one open pair, shared by all threads.
@@ -153,6 +156,9 @@ pub(crate) struct Pair {
     pub budget: Option<Budget>,
     /// The chunks to allocate ahead, if any are.
     pub ahead: Option<Ahead>,
+    /// `true` if words are allocated for several chunks together: on a disk, and where no worker
+    /// gives words back.
+    pub words_ahead: bool,
     /// The store of snapshots, from the first snapshot on.
     pub snapshots: OnceLock<Store>,
     pub poisoned: OnceLock<String>,
@@ -203,6 +209,7 @@ impl Pair {
             allocated: Allocated::new(),
             budget: opened.budget,
             ahead: opened.ahead,
+            words_ahead: opened.words_ahead,
             snapshots: OnceLock::new(),
             poisoned: OnceLock::new(),
             fork_generation: fork::generation(),

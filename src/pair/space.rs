@@ -37,6 +37,9 @@ use std::ops::Range;
 /// pages is needed or allocated.
 const FILLS: usize = 4;
 
+/// The most chunks that get their words together: 64 KiB of slice words.
+const LONGEST_RUN: usize = 16;
+
 /// Returns the error of an allocation of `len` bytes at `offset` that has failed with `e`.
 pub(crate) fn allocation_error(file: &MappedFile, offset: u64, len: u64, e: io::Error) -> Error {
     storage_error("allocate", file, offset, len, e)
@@ -285,18 +288,48 @@ impl Pair {
         }
         let state = self.chunk_state(chunk);
         unless_known(&self.allocating, state, known::SLICE_WORDS, || {
-            let first = PageIndex::of(chunk.start());
             self.forget_words(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
-            self.allocate_reflection(layout::slice_word(first), PAGE as u64)?;
-            if self.keeps_points {
-                self.allocate_reflection(layout::durable_word(first), PAGE as u64)?;
+            let run = self.worthwhile_words(chunk);
+            match self.allocate_words(&run) {
+                Err(Error::NoSpace { .. }) if run.end > chunk.0 + 1 => {
+                    self.allocate_words(&(chunk.0..chunk.0 + 1))
+                }
+                result => result,
             }
-            if self.has_sums() && !planted!(SumsNotAllocated) {
-                self.allocate_reflection(layout::page_sums(first), layout::CHUNK_SUMS_LEN)?;
-            }
-            self.note_words_of(chunk);
-            Ok(())
         })
+    }
+
+    /// Returns the chunks that get their words together, from `chunk` on: as many as have words
+    /// directly before it, so that words at most double. Pages of words that are allocated one by
+    /// one lie apart on a disk, and an opening reads them all (`docs/decisions/allocation.md`). The
+    /// caller holds the allocation mutex, and `chunk` has no words.
+    fn worthwhile_words(&self, chunk: ChunkIndex) -> Range<u64> {
+        if !self.words_ahead {
+            return chunk.0..chunk.0 + 1;
+        }
+        let superchunk = chunk.0 / CHUNKS_PER_SUPERCHUNK as u64 * CHUNKS_PER_SUPERCHUNK as u64;
+        let end = superchunk + CHUNKS_PER_SUPERCHUNK as u64;
+        let has_words = |n: &u64| {
+            self.chunk_state(ChunkIndex(*n)).load(Ordering::Acquire) & known::SLICE_WORDS != 0
+        };
+        let before = (superchunk..chunk.0).rev().take_while(has_words).take(LONGEST_RUN).count();
+        let run = (chunk.0..end).take(before.max(1)).take_while(|n| !has_words(n)).count();
+        chunk.0..chunk.0 + run as u64
+    }
+
+    /// Allocates the words of these chunks of one superchunk, and notes them.
+    fn allocate_words(&self, chunks: &Range<u64>) -> Result<()> {
+        let count = if planted!(WordsAheadNotAllocated) { 1 } else { chunks.end - chunks.start };
+        let first = PageIndex::of(ChunkIndex(chunks.start).start());
+        self.allocate_reflection(layout::slice_word(first), count * PAGE as u64)?;
+        if self.keeps_points {
+            self.allocate_reflection(layout::durable_word(first), count * PAGE as u64)?;
+        }
+        if self.has_sums() && !planted!(SumsNotAllocated) {
+            self.allocate_reflection(layout::page_sums(first), count * layout::CHUNK_SUMS_LEN)?;
+        }
+        chunks.clone().for_each(|n| self.note_words_of(ChunkIndex(n)));
+        Ok(())
     }
 
     /// Drops the words of superchunk `n` from the page cache, once, before the first store to one

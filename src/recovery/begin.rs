@@ -143,6 +143,9 @@ impl Mapped<'_> {
                 damage_reporter: options.damage_reporter.clone(),
                 budget: budget.map(|bytes| Budget::new(bytes, journal_len)),
                 ahead: None,
+                words_ahead: self.medium == Medium::PageCache
+                    && budget.is_none()
+                    && options.deploy_idle.is_none(),
             },
             policy: options.deploy,
             superblock,

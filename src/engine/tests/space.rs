@@ -1,10 +1,12 @@
-//! Tests of `pair::space` and `pair::ahead`: the counts of allocated pages, and what is known of
-//! chunks that were allocated ahead.
+//! Tests of `pair::space` and `pair::ahead`: the counts of allocated pages, what is known of chunks
+//! that were allocated ahead, and for how many chunks words are allocated together.
 
 use super::fixture::{new_file, open, options};
 use crate::bitmap::Side;
 use crate::engine::Engine;
-use crate::units::{CHUNK, ChunkIndex, PAGE};
+use crate::pair::page_table::known;
+use crate::primitive::Ordering;
+use crate::units::{CHUNK, CHUNKS_PER_SUPERCHUNK, ChunkIndex, PAGE, SUPERCHUNK};
 use crate::{AtomicMappedFile, Medium};
 
 /// Allocates a chunk as the worker does.
@@ -106,4 +108,59 @@ fn the_counts_of_both_files_are_what_a_walk_through_all_chunks_finds() {
         file.write_at(&[3; 10], 6 << 20).expect("a write");
         check("a growth");
     }
+}
+
+/// A writer that goes on has words that lie together on a disk. A writer that jumps about has no
+/// more words than it needs.
+#[test]
+fn words_are_allocated_for_as_many_chunks_as_lie_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = options(64 * CHUNK as u64).medium(Medium::PageCache);
+    let file = open(folder.path(), options);
+    let engine = file.engine();
+    let with_words = || -> Vec<u64> {
+        let has = |n: &u64| {
+            let state = engine.chunk_state(ChunkIndex(*n)).load(Ordering::Relaxed);
+            state & known::SLICE_WORDS != 0
+        };
+        (0..CHUNKS_PER_SUPERCHUNK as u64).filter(has).collect()
+    };
+    // From here on each write has to find a slice word.
+    let write = |chunk: u64| {
+        let half = [chunk as u8 + 1; PAGE / 2];
+        file.write_at(&half, ChunkIndex(chunk).start()).expect("a write");
+    };
+    for chunk in [5, 9, 3] {
+        write(chunk);
+    }
+    assert_eq!(with_words(), [3, 5, 9], "none lies before");
+    write(4);
+    assert_eq!(with_words(), [3, 4, 5, 9], "the next one has words");
+    write(6);
+    assert_eq!(with_words(), [3, 4, 5, 6, 7, 8, 9], "three before, and up to the next one");
+    write(10);
+    let all_up_to = |end: u64| (3..end).collect::<Vec<_>>();
+    assert_eq!(with_words(), all_up_to(17), "seven before");
+    write(17);
+    assert_eq!(with_words(), all_up_to(31), "fourteen before");
+    write(31);
+    assert_eq!(with_words(), all_up_to(47), "the longest run");
+    write(63);
+    assert_eq!(with_words().last(), Some(&63));
+    assert_storage(engine, "with words ahead");
+}
+
+/// Words are allocated ahead up to the end of their superchunk, since the next words lie elsewhere.
+#[test]
+fn words_ahead_end_with_their_superchunk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let len = SUPERCHUNK as u64 + CHUNK as u64;
+    let file = open(folder.path(), options(len).medium(Medium::PageCache));
+    let per_superchunk = CHUNKS_PER_SUPERCHUNK as u64;
+    for chunk in per_superchunk - 8..=per_superchunk {
+        file.write_at(&[1; PAGE / 2], ChunkIndex(chunk).start()).expect("a write");
+        assert_storage(file.engine(), "at the end of a superchunk");
+    }
+    let state = file.engine().chunk_state(ChunkIndex(per_superchunk + 1)).load(Ordering::Relaxed);
+    assert_eq!(state & known::SLICE_WORDS, 0, "one chunk at the beginning of the next one");
 }

@@ -23,6 +23,7 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         PunchWordsOfNextPoint => test("atomic_mmap", "words_that_the_next_point_stores"),
         PunchNotValidated => test("atomic_mmap", "a_page_that_is_written_while_a_punch_waits"),
         PunchWordsNoWait => test("atomic_mmap", "words_are_given_back_after_all_threads"),
+        WordsAheadNotAllocated => test("atomic_mmap", "words_are_allocated_for_as_many"),
         NamedWordsPunched => test("allocation", "nothing_is_stored_to_a_hole"),
         ZeroedByTwoStores => test("background", "both_words_of_a_deployed_page"),
         ZeroedNotClosed => test("atomic_mmap", "a_region_word_deploys"),
