@@ -11,9 +11,11 @@ use crate::common::{
 use atomic_mmap::testing::call;
 use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Error, Medium, Options};
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -99,9 +101,28 @@ impl Small {
     }
 
     fn free(&self) {
-        fs::remove_file(self.file("filler")).expect("remove the filler");
-        // ext4 frees blocks only when it commits its journal.
-        run(&mut Command::new("sync"));
+        let filler = self.file("filler");
+        let freed = fs::metadata(&filler).expect("stat").blocks() * 512;
+        let before = self.available();
+        fs::remove_file(&filler).expect("remove the filler");
+        // ext4 frees blocks only when it commits its journal. Beside other syncs ours may come back
+        // before they are free.
+        common::wait_until("the filler's blocks are free", || {
+            run(&mut Command::new("sync"));
+            self.available() >= before + freed / 2
+        });
+    }
+
+    /// Returns the bytes that are free.
+    fn available(&self) -> u64 {
+        let path = CString::new(self.folder.as_os_str().as_bytes()).expect("no NUL");
+        // SAFETY: the path ends with a NUL, and the place is one of the type that is asked for.
+        let told = unsafe {
+            let mut told: libc::statvfs = std::mem::zeroed();
+            assert_eq!(libc::statvfs(path.as_ptr(), &raw mut told), 0, "statvfs");
+            told
+        };
+        told.f_bfree * told.f_frsize
     }
 }
 
