@@ -139,6 +139,8 @@ impl Engine {
         let map = |most| platform.map(&file, most, self.maps_synchronously);
         let mapping = map_store(self.max_len, len, map)
             .map_err(|(most, e)| Error::of_mapping(name.path(), most, self.max_len, e))?;
+        // Segments without storage will lie among those with records.
+        platform.expect_random(&file, &mapping);
         let path = name.path().to_owned();
         let file = MappedFile::new(platform.clone(), id, path, file, mapping, len);
         let (uuid, session, stamp) = {

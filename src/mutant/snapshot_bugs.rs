@@ -25,7 +25,6 @@ macro_rules! with_those_of_snapshots {
                 FoundUnchecked "found-unchecked": "a lookup does not check kept bytes",
             }
             "pair/snapshots/open.rs" {
-                StoreInLargeFolios "store-in-large-folios": "the page cache may keep segments of a store and holes beside them in one folio",
                 FoundRecordsNotFlushed "found-records-not-flushed": "keep records that opening finds are not flushed",
                 LostHeaderIgnored "lost-header-ignored": "a segment with an end and no header is no damage",
                 EndNotCompared "end-not-compared": "records that end before the segment does are no damage",
@@ -119,6 +118,7 @@ macro_rules! with_those_of_snapshots {
                 ImportNotSaid "import-not-said": "the table of an import does not say that a rollback is under way",
             }
             "recovery/snapshots.rs" {
+                StoreInLargeFolios "store-in-large-folios": "the page cache may keep segments of a store and holes beside them in one folio",
                 AnnouncedStoreRefused "announced-store-refused": "a store of an opening that died after its superblock is refused",
                 ConfirmedStoreNotDurable "confirmed-store-not-durable": "a session begins before the store durably names it",
                 OldStoreTaken "old-store-taken": "a store of snapshots from before the last session is believed",

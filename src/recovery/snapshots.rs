@@ -248,6 +248,11 @@ impl Mapped<'_> {
             .map_err(|(most, e)| Error::of_mapping(path, most, verdict.max_len, e))?;
         let (platform, path) = (self.platform.clone(), path.to_owned());
         let file = MappedFile::new(platform, FileId::Snapshots, path, file, mapping, len);
+        if self.medium == Medium::PageCache && !planted!(StoreInLargeFolios) {
+            // The opening reads all segments in a row, and those without storage lie among them.
+            let io = |e| Error::io("look for holes", file.path(), e);
+            file.keep_single_pages().map_err(io)?;
+        }
         Ok(if opening.options.read_only { file.into_private() } else { file })
     }
 }

@@ -46,7 +46,6 @@ impl Store {
     /// pair's session. The caller makes the file durable before it has its name, and before
     /// anything is appended.
     pub fn create(file: MappedFile, uuid: [u8; 16], number: u64, stamp: u64) -> Result<Store> {
-        unless!(StoreInLargeFolios, file.keep_single_pages());
         let store = Store::new(file, Table { uuid, ..Table::default() }, 0);
         store.begin(number, stamp, stamp)?;
         Ok(store)
@@ -55,8 +54,6 @@ impl Store {
     /// Opens a store that was found. Changes nothing, and flushes all that it has found: the caller
     /// drains or syncs. Then it may call [`begin`](Self::begin).
     pub fn open(file: MappedFile, uuid: [u8; 16]) -> Result<Store> {
-        // A segment without storage lies beside those that are read here.
-        unless!(StoreInLargeFolios, file.keep_single_pages());
         let start = read(&file, 0..TABLES_END)?;
         let table = Table::newest(&start, &uuid).ok_or_else(|| damaged(&file, 0))?;
         let (at, len) = (table.place(), table.encode().len() as u64);
