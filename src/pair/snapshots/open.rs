@@ -88,11 +88,17 @@ impl Store {
     /// Reads a map, and the segments of its group. `count` is the number of all segments.
     fn find_group(&mut self, map: SegmentIndex, count: u32, seen: &mut Seen) -> Result<()> {
         let start = map.start();
+        // Chunks are read ahead, each while the one before is looked at. The kernel itself reads
+        // nothing ahead: see `MappedFile::keep_single_pages`.
+        (0..2).for_each(|n| self.file.will_need(start + n * CHUNK as u64, CHUNK as u64));
         let words = read(&self.file, start..start + SEGMENT as u64)?;
         for (n, word) in (0..GROUP).zip(words.chunks_exact(8)).skip(1) {
             let (segment, word) = (SegmentIndex(map.0 + n), le_word(word));
             if word != 0 {
                 flush(&self.file, segment.end_word_at()..segment.end_word_at() + 1);
+            }
+            if segment.start().is_multiple_of(CHUNK as u64) {
+                self.file.will_need(segment.start() + CHUNK as u64, CHUNK as u64);
             }
             if segment.0 < count {
                 self.find_segment(segment, word, seen)?;
