@@ -266,7 +266,7 @@ fn is_served(ground: &Ground) -> bool {
 }
 
 /// Plants wrong failure handling, and counts the cases that the judge notices.
-fn plant_all() -> (u64, Vec<String>) {
+fn plant(those: impl Iterator<Item = Plant>) -> (u64, Vec<String>) {
     let folder = Folder::new(if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" });
     let medium = Medium::PageCache;
     let ground = Ground { name: "planted", base: folder.0.clone(), forced: Some(medium) };
@@ -274,7 +274,7 @@ fn plant_all() -> (u64, Vec<String>) {
     all.retain(|scenario| Plant::ALL.iter().any(|plant| plant.scenario() == scenario.name));
     let starts = sweep::starts(&ground, &all, &folder.0.join("starts"));
     let (mut killed, mut missed) = (0, Vec::new());
-    for plant in Plant::ALL {
+    for plant in those {
         let scenario = all.iter().find(|s| s.name == plant.scenario()).expect("it is there");
         let start = &starts[&format!("{:?}", scenario.kind)];
         let base = folder.0.join("run");
@@ -323,7 +323,7 @@ pub fn run(settings: &Settings, progress: &Progress) -> Outcome {
     if skewed.load(Ordering::Relaxed) * 50 > runs.load(Ordering::Relaxed) {
         violations.push(format!("{skewed:?} of {runs:?} runs made other calls than planned"));
     }
-    let (killed, missed) = plant_all();
+    let (killed, missed) = plant(Plant::ALL.into_iter());
     violations.extend(missed);
     let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
     Outcome {
@@ -396,10 +396,12 @@ mod tests {
         assert!(tally.skewed.load(Ordering::Relaxed) < 5);
     }
 
+    /// Plants one in four. The lab plants all of them.
     #[test]
-    fn the_judge_finds_every_planted_fault() {
-        let (killed, missed) = plant_all();
+    fn the_judge_finds_planted_faults() {
+        let some = || Plant::ALL.into_iter().step_by(4);
+        let (killed, missed) = plant(some());
         assert!(missed.is_empty(), "{missed:#?}");
-        assert_eq!(killed, Plant::ALL.len() as u64);
+        assert_eq!(killed, some().count() as u64);
     }
 }
