@@ -88,19 +88,18 @@ impl Store {
     /// Reads a map, and the segments of its group. `count` is the number of all segments.
     fn find_group(&mut self, map: SegmentIndex, count: u32, seen: &mut Seen) -> Result<()> {
         let start = map.start();
-        // Chunks are read ahead, each while the one before is looked at. The kernel itself reads
-        // nothing ahead: see `MappedFile::keep_single_pages`.
-        (0..2).for_each(|n| self.file.will_need(start + n * CHUNK as u64, CHUNK as u64));
+        self.read_ahead(start);
+        self.read_ahead(start + CHUNK as u64);
         let words = read(&self.file, start..start + SEGMENT as u64)?;
         for (n, word) in (0..GROUP).zip(words.chunks_exact(8)).skip(1) {
             let (segment, word) = (SegmentIndex(map.0 + n), le_word(word));
             if word != 0 {
                 flush(&self.file, segment.end_word_at()..segment.end_word_at() + 1);
             }
-            if segment.start().is_multiple_of(CHUNK as u64) {
-                self.file.will_need(segment.start() + CHUNK as u64, CHUNK as u64);
-            }
             if segment.0 < count {
+                if segment.start().is_multiple_of(CHUNK as u64) {
+                    self.read_ahead(segment.start() + CHUNK as u64);
+                }
                 self.find_segment(segment, word, seen)?;
             } else if word != 0 {
                 let end = self.file.len();
@@ -108,6 +107,15 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Asks for the chunk at `at`, as far as the file goes, while the one before is looked at. The
+    /// kernel itself reads nothing ahead: see [`MappedFile::keep_single_pages`].
+    fn read_ahead(&self, at: u64) {
+        let len = self.file.len().saturating_sub(at).min(CHUNK as u64);
+        if len > 0 {
+            self.file.will_need(at, len);
+        }
     }
 
     /// Reads a segment, and notes and flushes its records. `word` is that of its end, or 0. A
