@@ -148,7 +148,7 @@ fn random_op(file: &AtomicMappedFile, rng: &mut Rng) -> Result<(), Error> {
             Ok(())
         }
         15 => file.deploy(0..len).map(|_| ()),
-        16 if len > CHUNK => write_deploy_and_write(file),
+        16 if len > CHUNK + layout::BATCH as u64 * PAGE => write_deploy_and_write(file),
         16 => grow_within_the_last_page(file),
         17 => file.set_len(1000 + rng.below(LEN)),
         18 => file.set_len(LEN + rng.below(3) * PAGE),
@@ -174,12 +174,13 @@ fn grow_within_the_last_page(file: &AtomicMappedFile) -> Result<(), Error> {
 }
 
 /// Writes to a page and deploys it, then fills a batch of flip records. The lane flushes the words
-/// of a deployed page when the batch ends.
+/// of a deployed page when the batch ends. The batch is of another chunk, so that the words stay
+/// given back.
 fn write_deploy_and_write(file: &AtomicMappedFile) -> Result<(), Error> {
     file.write_at(&[1; PAGE as usize], 0)?;
     file.write_at(&[2; 50], 0)?;
     file.deploy(0..file.len())?;
-    (0..layout::BATCH as u64).try_for_each(|n| file.write_at(&[3; 50], (20 + n) * PAGE))
+    (0..layout::BATCH as u64).try_for_each(|n| file.write_at(&[3; 50], CHUNK + n * PAGE))
 }
 
 #[test]
