@@ -516,26 +516,10 @@ impl MappedFile {
         self.platform.forget_cached(&self.file, &self.mapping, start, end.saturating_sub(start));
     }
 
-    /// Lets the page cache keep single pages of the file, and drops what it has in large folios
-    /// beside holes: a hint. The first store to a folio needs storage for all of it.
-    ///
-    /// # Errors
-    /// That of a look for holes.
-    pub fn keep_single_pages(&self) -> io::Result<()> {
-        if self.is_private {
-            return Ok(());
-        }
+    /// Lets the page cache keep single pages of the file from here on: a hint. The first store to a
+    /// large folio beside a hole needs storage for all of it.
+    pub fn expect_random(&self) {
         self.platform.expect_random(&self.file, &self.mapping);
-        let (mut at, len, chunk) = (0, self.len(), CHUNK as u64);
-        while at < len {
-            let hole = self.next_hole(at)?;
-            // The end of the file counts as a hole.
-            if hole < len {
-                self.forget_folios(hole, 1);
-            }
-            at = hole / chunk * chunk + chunk;
-        }
-        Ok(())
     }
 
     /// Gives the range back to the file system, so that it reads as zeroes. Returns `false` if that

@@ -290,6 +290,7 @@ impl Pair {
         unless_known(&self.allocating, state, known::SLICE_WORDS, || {
             self.forget_words(chunk.0 as usize / CHUNKS_PER_SUPERCHUNK);
             let run = self.worthwhile_words(chunk);
+            // Ahead of need, if there is space.
             match self.allocate_words(&run) {
                 Err(Error::NoSpace { .. }) if run.end > chunk.0 + 1 => {
                     self.allocate_words(&(chunk.0..chunk.0 + 1))

@@ -20,6 +20,7 @@ use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::snapshots::Store;
 use crate::platform::{File, FileId, FileStat, Name};
+use crate::units::CHUNK;
 
 /// The store of a pair that is being opened.
 pub(super) struct FoundStore {
@@ -248,11 +249,30 @@ impl Mapped<'_> {
             .map_err(|(most, e)| Error::of_mapping(path, most, verdict.max_len, e))?;
         let (platform, path) = (self.platform.clone(), path.to_owned());
         let file = MappedFile::new(platform, FileId::Snapshots, path, file, mapping, len);
+        if opening.options.read_only {
+            return Ok(file.into_private());
+        }
         if self.medium == Medium::PageCache && !planted!(StoreInLargeFolios) {
             // The opening reads all segments in a row, and those without storage lie among them.
-            let io = |e| Error::io("look for holes", file.path(), e);
-            file.keep_single_pages().map_err(io)?;
+            file.expect_random();
+            forget_beside_holes(&file)?;
         }
-        Ok(if opening.options.read_only { file.into_private() } else { file })
+        Ok(file)
     }
+}
+
+/// Drops what the page cache has of chunks with holes: another program may have read them in large
+/// folios. Chunks without a hole stay cached, since a store may be large.
+fn forget_beside_holes(store: &MappedFile) -> Result<()> {
+    let (mut at, len, chunk) = (0, store.len(), CHUNK as u64);
+    while at < len {
+        let io = |e| Error::io_at("look for holes", store.path(), at, e);
+        let hole = store.next_hole(at).map_err(io)?;
+        // The end of the file counts as a hole.
+        if hole < len {
+            store.forget_folios(hole, 1);
+        }
+        at = hole / chunk * chunk + chunk;
+    }
+    Ok(())
 }

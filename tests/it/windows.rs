@@ -467,7 +467,7 @@ fn a_reader_of_a_commit_sees_the_commit_that_precedes_it() {
 #[test]
 fn a_read_of_a_page_that_comes_home_and_is_written_meanwhile_is_of_one_state() {
     const PAGES: u64 = 600;
-    // The writer of one try in three is through before the reader goes on.
+    // In some tries the writer is through before the reader goes on.
     for ground in (0..6).flat_map(|_| grounds()) {
         let _watch = Watch::start();
         let (_scratch, recorder, file) = new_file(&ground);

@@ -110,7 +110,7 @@ impl Store {
     }
 
     /// Asks for the chunk at `at`, as far as the file goes, while the one before is looked at. The
-    /// kernel itself reads nothing ahead: see [`MappedFile::keep_single_pages`].
+    /// kernel itself reads nothing ahead: see [`MappedFile::expect_random`].
     fn read_ahead(&self, at: u64) {
         let len = self.file.len().saturating_sub(at).min(CHUNK as u64);
         if len > 0 {
