@@ -17,14 +17,15 @@ const UNFINISHED: &str = ".atomic-mmap-copy-";
 /// Writes one state of the file to a new plain file at `path`, and makes it durable.
 pub(crate) fn copy_to(engine: &Engine, path: &Path) -> Result<()> {
     let platform = &engine.platform;
-    let name = platform.name(path).map_err(|e| Error::io("look up", path, e))?;
+    // A link at the name is not followed, since another user may have put it there.
+    let name = platform.name_itself(path).map_err(|e| Error::io("look up", path, e))?;
     let there = platform.stat_name(&name).map_err(|e| Error::io("look up", name.path(), e))?;
     if there.is_some() {
         return Err(Error::io("create", name.path(), ErrorKind::AlreadyExists.into()));
     }
     let number = u128::from_be_bytes(platform.new_uuid());
     let new = Name::new(name.folder(), format!("{UNFINISHED}{number:032x}"));
-    let how = OpenHow { create: false, create_new: true, mode: 0o600, reads_only: false };
+    let how = OpenHow { create_new: true, mode: 0o600, reads_only: false };
     let file = platform.open(&new, how).map_err(|e| Error::io("create", new.path(), e))?;
     let made = platform.stat(&file).map_err(|e| Error::io("look up", new.path(), e))?;
     let write = || {

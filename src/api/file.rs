@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::mutant::planted;
 use crate::pair::stats::Stats;
-use crate::platform::Platform;
+use crate::platform::{Name, Platform};
 use crate::primitive::Mutex;
 use std::fmt;
 use std::ops::Range;
@@ -94,9 +94,20 @@ impl AtomicMappedFile {
     }
 
     pub(crate) fn open_on(platform: Platform, options: Options, path: &Path) -> Result<Self> {
+        let name = platform.name(path).map_err(|e| Error::of_opening(path, e))?;
+        Self::open_named(platform, options, path, &name)
+    }
+
+    /// Opens the file of a name. `path` is the one that the caller gave.
+    pub(crate) fn open_named(
+        platform: Platform,
+        options: Options,
+        path: &Path,
+        name: &Name,
+    ) -> Result<Self> {
         let options = options.into_opened();
         let close_mode = Mutex::new(options.close_on_drop);
-        let engine = crate::recovery::open(platform, &options, path)?;
+        let engine = crate::recovery::open(platform, &options, (path, name))?;
         let shared = Arc::new(Shared { engine: Arc::clone(&engine), close_mode });
         Ok(AtomicMappedFile { engine, shared })
     }

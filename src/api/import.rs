@@ -15,7 +15,7 @@ use crate::error::{Error, Result, SnapshotError, StreamError};
 use crate::format::export::{Header, page_sum};
 use crate::format::snapshots::table::Flags;
 use crate::mutant::planted;
-use crate::platform::{File, FileId, Name, OpenHow, Platform};
+use crate::platform::{File, FileId, Name, Platform};
 use crate::units::PAGE;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -76,10 +76,10 @@ impl AtomicMappedFile {
         let (path, engine) = (self.path(), self.engine());
         engine.check_usable()?;
         engine.check_writable()?;
-        let spool = Spool::receive(&engine.platform, path, reader, |header| {
+        let spool = Spool::receive(&engine.platform, &engine.name, reader, |header| {
             let name = &header.to.name;
             if engine.live_snapshot(name).is_ok() {
-                spool::remove_leftover(&engine.platform, path, header);
+                spool::remove_leftover(&engine.platform, &engine.name, header);
                 let why = SnapshotError::Exists { name: name.clone() };
                 return Err(Error::Snapshot { path: path.to_owned(), why });
             }
@@ -150,10 +150,13 @@ fn import_new(
     if options.read_only && !planted!(ImportChecksLate) {
         return Err(Error::ReadOnly { path: path.to_owned() });
     }
-    if path.symlink_metadata().is_ok() {
+    // The folder stays open from here on, and no link at the name is followed: while the sender is
+    // waited for, another user of the folder may put one there.
+    let name = platform.name_itself(path).map_err(|e| Error::io("look up", path, e))?;
+    if platform.stat_name(&name).map_err(|e| Error::io("look up", path, e))?.is_some() {
         return Err(Error::io("create", path, ErrorKind::AlreadyExists.into()));
     }
-    let spool = Spool::receive(&platform, path, reader, |header| {
+    let spool = Spool::receive(&platform, &name, reader, |header| {
         let (len, most) = (header.to.len, options.max_len);
         // Before the file is made: it would stay.
         if let Some(max_len) = most.filter(|most| *most < len && !planted!(ImportChecksLate)) {
@@ -170,7 +173,7 @@ fn import_new(
     let Header { to, .. } = spool.header();
     // An empty file would get a length.
     let options = if planted!(ImportTakesLength) { options } else { options.len(0) };
-    let file = AtomicMappedFile::open_on(platform, options, path)?;
+    let file = AtomicMappedFile::open_named(platform, options, path, &name)?;
     let sealed = file.engine().seal_as_of(to.nanos, &to.name, Flags::default())?;
     Ok((file, report(SnapshotInfo::new(sealed, 0), &spool)))
 }
@@ -186,16 +189,11 @@ fn report(snapshot: SnapshotInfo, spool: &Spool) -> ImportReport {
 
 /// Makes the received file under another name, durably, and gives it the name of the home file.
 fn make(spool: &Spool, path: &Path) -> Result<()> {
-    let (platform, new) = (&spool.platform, &spool.unfinished());
+    let (new, file) = &spool.make_unfinished()?;
+    let platform = &spool.platform;
     let io = |call| move |e| Error::io(call, new.path(), e);
-    if platform.stat_name(new).map_err(io("look up"))?.is_some() {
-        // A crash has left it. The lock of the spool says that it is of no other receiver.
-        platform.remove(new).map_err(io("remove"))?;
-    }
-    let how = OpenHow { create: false, create_new: true, mode: 0o666, reads_only: false };
-    let file = platform.open(new, how).map_err(io("create"))?;
     let fill_and_name = || {
-        fill(spool, &file, new, path)?;
+        fill(spool, file, new, path)?;
         // Replaces no file that came meanwhile.
         platform.rename(new, &spool.home).map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => Error::io("create", path, e),
@@ -203,10 +201,10 @@ fn make(spool: &Spool, path: &Path) -> Result<()> {
         })
     };
     fill_and_name().inspect_err(|_| {
-        let _best_effort = remove_own(platform, new, &file);
+        let _best_effort = remove_own(platform, new, file);
     })?;
     let folder = new.folder();
-    let synced = platform.sync_dir(folder, &file);
+    let synced = platform.sync_dir(folder, file);
     synced.map_err(|e| Error::io("sync the folder", folder.path(), e))
 }
 

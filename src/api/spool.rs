@@ -1,9 +1,10 @@
 //! The file that keeps what was received of a stream, until all of it is there.
 //!
-//! It lies beside the home file, and its name is made of the home file's name. It holds the stream
-//! as it was sent. Only whole frames with right checksums get there. A transfer that breaks leaves
-//! it, and a later one goes on behind its last whole frame. All of it is checked anew whenever it
-//! is read, so nothing of it has to be durable.
+//! It lies beside the home file, and its name is made of the home file's name. Another user may
+//! have taken that name in a shared folder; then it has one of a few others, or at last a random
+//! one. It holds the stream as it was sent. Only whole frames with right checksums get there. A
+//! transfer that breaks leaves it, and a later one goes on behind its last whole frame. All of it
+//! is checked anew whenever it is read, so nothing of it has to be durable.
 //!
 //! Invariant: one receiver at a time has the spool of a file. It holds a lock of the file that has
 //! the name.
@@ -15,7 +16,7 @@ use super::stream::{Next, Progress, Stream};
 use crate::checksum::crc32c;
 use crate::engine::snapshots::import::{Received, TakeFrame};
 use crate::engine::superblock::remove_own;
-use crate::error::{Distrust, Error, Result, StreamError};
+use crate::error::{Distrust, Error, IoError, Result, StreamError};
 use crate::format::export::Header;
 use crate::mutant::{planted, unless};
 use crate::platform::{File, FileId, FileStat, Name, OpenHow, Platform};
@@ -24,10 +25,12 @@ use std::ffi::OsString;
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::path::Path;
 
-/// Prefix of the name of a spool.
-const PREFIX: &str = ".atomic-mmap-import-";
-/// Prefix of the name of a file that is being made of a spool.
-const UNFINISHED: &str = ".atomic-mmap-new-";
+/// The beginning of the name of a spool.
+const SPOOL: &str = ".atomic-mmap-import";
+/// The beginning of the name of a file that is being made of a spool.
+const UNFINISHED: &str = ".atomic-mmap-new";
+/// The number of names by which a file is found again.
+const NAMES: usize = 8;
 /// The longest name that file systems take, in bytes.
 const LONGEST_NAME: usize = 255;
 /// Bytes that are read from a spool at once.
@@ -45,38 +48,67 @@ pub(super) struct Spool {
     pub progress: Progress,
 }
 
-/// Returns the name of the home file, also if `home` is a link to it.
-fn name_of(platform: &Platform, home: &Path) -> Result<Name> {
-    platform.name(home).map_err(|e| Error::io("look up", home, e))
+/// Returns the names that a file beside the home file may have, the usual one first.
+fn beside(home: &Name, kind: &'static str) -> impl Iterator<Item = Name> {
+    (0..NAMES).map(move |n| {
+        let mut name = OsString::from(kind);
+        name.push(if n == 0 { "-".to_owned() } else { format!("{n}-") });
+        if name.len() + home.name().len() <= LONGEST_NAME || planted!(SpoolNameTooLong) {
+            name.push(home.name());
+        } else {
+            // Two files of equal checksums cannot receive at once. No other harm comes of it.
+            let bytes = home.name().as_encoded_bytes();
+            name.push(format!("{:08x}-{}", crc32c(bytes), bytes.len()));
+        }
+        Name::new(home.folder(), name)
+    })
 }
 
-/// Returns the name of a file beside the home file.
-fn beside(home: &Name, prefix: &str) -> Name {
-    let mut name = OsString::from(prefix);
-    if prefix.len() + home.name().len() <= LONGEST_NAME || planted!(SpoolNameTooLong) {
-        name.push(home.name());
-    } else {
-        // Two files of equal checksums cannot receive at once. No other harm comes of it.
-        let bytes = home.name().as_encoded_bytes();
-        name.push(format!("{:08x}-{}", crc32c(bytes), bytes.len()));
-    }
-    Name::new(home.folder(), name)
+/// Returns the names of `beside`, and then one that no other user knows before it is taken.
+fn beside_others(
+    platform: &Platform,
+    home: &Name,
+    kind: &'static str,
+) -> impl Iterator<Item = Name> {
+    let random = format!("{kind}-{:032x}", u128::from_be_bytes(platform.new_uuid()));
+    beside(home, kind).chain([Name::new(home.folder(), random)])
 }
 
 /// Returns the number of whole frames that a broken transfer has left.
 pub(super) fn progress_of(home: &Path) -> Result<u64> {
     let platform = Platform::native();
-    let home = match name_of(&platform, home) {
+    let home = match platform.name(home) {
         Ok(home) => home,
         // Without its folder there is nothing beside it.
-        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(error),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(0),
+        Err(e) => return Err(Error::io("look up", home, e)),
     };
-    let name = beside(&home, PREFIX);
-    let Some((file, _)) = open(&platform, (&home, &name), false)? else { return Ok(0) };
+    let Some((name, file)) = find(&platform, &home)? else { return Ok(0) };
     let found = scan(&Reader::of(&platform, &file, &name)?, u64::MAX)?;
     Ok(found.map_or(0, |(_, found, _)| found.frames))
 }
+
+/// Opens the spool of a home file, if there is one.
+fn find(platform: &Platform, home: &Name) -> Result<Option<(Name, File)>> {
+    for name in beside(home, SPOOL) {
+        match open(platform, (home, &name), false) {
+            Ok(found) => return Ok(found.map(|(file, _)| (name, file))),
+            Err(error) if is_anothers(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Returns `true` if another user has taken a name, so that the next one is tried.
+fn is_anothers(error: &Error) -> bool {
+    let is_denied = |source: &IoError| source.kind() == ErrorKind::PermissionDenied;
+    matches!(error, Error::Untrusted { .. })
+        || matches!(error, Error::Io { call: OPEN, source, .. } if is_denied(source))
+}
+
+/// The name of the step in which a file is opened.
+const OPEN: &str = "open";
 
 /// Opens a spool, and makes it if there is none and it `is_made`. Fails if another user, or another
 /// name of the file, could change its bytes behind the checks.
@@ -92,10 +124,17 @@ fn open(
         None if is_made => {}
         None => return Ok(None),
     }
-    let how = OpenHow { create: is_made, create_new: false, mode: 0o600, reads_only: !is_made };
+    let how = OpenHow { create_new: false, mode: 0o600, reads_only: !is_made };
     let file = match platform.open(name, how) {
-        Err(e) if e.kind() == ErrorKind::NotFound && !is_made => return Ok(None),
-        opened => opened.map_err(io("open"))?,
+        Err(e) if e.kind() == ErrorKind::NotFound && is_made => {
+            match platform.open(name, OpenHow { create_new: true, ..how }) {
+                // The caller looks at it anew.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(None),
+                made => made.map_err(io("create"))?,
+            }
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(io(OPEN))?,
     };
     let stat = platform.stat(&file).map_err(io("look up"))?;
     // The name may be that of another file by then.
@@ -116,15 +155,26 @@ fn check_trust(platform: &Platform, (home, name): (&Name, &Name), stat: &FileSta
     Err(Error::Untrusted { home, path, why })
 }
 
-/// Opens or makes a spool, and takes its lock.
-fn open_locked(platform: &Platform, home: &Name, name: &Name) -> Result<File> {
-    loop {
-        if let Some((file, stat)) = open(platform, (home, name), true)?
-            && lock(platform, name, (&file, &stat))?
-        {
-            return Ok(file);
+/// Opens or makes a spool under the first name that no other user has taken, and takes its lock.
+fn open_locked(platform: &Platform, home: &Name) -> Result<(Name, File)> {
+    let mut taken = None;
+    for name in beside_others(platform, home, SPOOL) {
+        loop {
+            match open(platform, (home, &name), true) {
+                Ok(Some((file, stat))) if lock(platform, &name, (&file, &stat))? => {
+                    return Ok((name, file));
+                }
+                // Another receiver has removed or made it meanwhile.
+                Ok(_) => {}
+                Err(error) if is_anothers(&error) => {
+                    taken = Some(error);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
+    Err(taken.unwrap_or_else(|| Error::io("create", home.path(), ErrorKind::AlreadyExists.into())))
 }
 
 /// Takes the lock of a spool. Returns `false` if the receiver that had the lock has removed the
@@ -193,11 +243,9 @@ fn scan(spool: &Reader<'_>, most: u64) -> Result<Option<(Header, Progress, u64)>
 
 /// Removes the spool of this file if it is of the stream with this header, which the file has taken
 /// already: a process died between the commit of the import and the removal.
-pub(super) fn remove_leftover(platform: &Platform, home: &Path, header: &Header) {
+pub(super) fn remove_leftover(platform: &Platform, home: &Name, header: &Header) {
     let remove = || -> Result<()> {
-        let home = name_of(platform, home)?;
-        let name = beside(&home, PREFIX);
-        let Some((file, _)) = open(platform, (&home, &name), false)? else { return Ok(()) };
+        let Some((name, file)) = find(platform, home)? else { return Ok(()) };
         if !platform.try_lock(&file).is_ok_and(|is_free| is_free) {
             return Ok(());
         }
@@ -216,15 +264,14 @@ impl Spool {
     /// the whole frames stay.
     pub fn receive(
         platform: &Platform,
-        home: &Path,
+        home: &Name,
         from: impl Read,
         check: impl FnOnce(&Header) -> Result<()>,
     ) -> Result<Spool> {
-        let mut stream = Stream::begin(from, home)?;
+        let mut stream = Stream::begin(from, home.path())?;
         check(&stream.header)?;
-        let (platform, home) = (platform.clone(), name_of(platform, home)?);
-        let name = beside(&home, PREFIX);
-        let file = open_locked(&platform, &home, &name)?;
+        let (platform, home) = (platform.clone(), home.clone());
+        let (name, file) = open_locked(&platform, &home)?;
         let header = Header { first_frame: 0, ..stream.header.clone() };
         let progress = Progress::default();
         let mut spool = Spool { platform, home, name, file, header, progress };
@@ -282,9 +329,27 @@ impl Spool {
         Reader::of(&self.platform, &self.file, &self.name)
     }
 
-    /// Returns the name of a file that becomes the home file when it is whole.
-    pub fn unfinished(&self) -> Name {
-        beside(&self.home, UNFINISHED)
+    /// Makes an empty file that becomes the home file when it is whole, and returns its name.
+    /// Removes one that a crash has left. The lock of the spool says that it is of no other
+    /// receiver.
+    pub fn make_unfinished(&self) -> Result<(Name, File)> {
+        let (platform, home) = (&self.platform, &self.home);
+        for name in beside_others(platform, home, UNFINISHED) {
+            let io = |call, e| Error::io(call, name.path(), e);
+            if let Some(there) = platform.stat_name(&name).map_err(|e| io("look up", e))? {
+                if check_trust(platform, (home, &name), &there).is_err() {
+                    continue;
+                }
+                platform.remove(&name).map_err(|e| io("remove", e))?;
+            }
+            let how = OpenHow { create_new: true, mode: 0o666, reads_only: false };
+            match platform.open(&name, how) {
+                Ok(file) => return Ok((name, file)),
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(io("create", e)),
+            }
+        }
+        Err(Error::io("create", home.path(), ErrorKind::AlreadyExists.into()))
     }
 
     /// Removes the file. What is left of it does no harm, and the next receiver uses it.
@@ -330,8 +395,8 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("spool-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let platform = Platform::native();
-        let home = name_of(&platform, &folder.join("home")).expect("a name");
-        let name = beside(&home, PREFIX);
+        let home = platform.name(&folder.join("home")).expect("a name");
+        let name = beside(&home, SPOOL).next().expect("a name");
         let open = || open(&platform, (&home, &name), true).expect("open").expect("made");
         let (first, stat) = open();
         assert!(lock(&platform, &name, (&first, &stat)).expect("lock"));
@@ -341,7 +406,7 @@ mod tests {
         remove_own(&platform, &name, &first).expect("remove");
         platform.unlock(&first).expect("unlock");
         assert!(!lock(&platform, &name, (&late, &of_late)).expect("lock"));
-        let _third = open_locked(&platform, &home, &name).expect("a spool of its own");
+        let _third = open_locked(&platform, &home).expect("a spool of its own");
         fs::remove_dir_all(&folder).expect("removed");
     }
 }

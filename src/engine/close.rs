@@ -101,8 +101,6 @@ impl Engine {
     }
 
     fn close_spatial(&self) -> Result<()> {
-        // Before anything is changed, since the folder may be gone.
-        let companions = self.open_companions()?;
         self.deploy_everything()?;
         let has_snapshots = self.has_snapshots() && !planted!(SpatialDropsSnapshots);
         if has_snapshots || self.has_sums() {
@@ -133,15 +131,15 @@ impl Engine {
         }
         // The companions beside it go before the reflection file, since opening finds them by it.
         if let Some(durable) = &self.durable {
-            remove(companions.journal(), durable.journal.file())?;
+            remove(self.companions.journal(), durable.journal.file())?;
         }
         if let Some(store) = self.snapshots.get() {
-            remove(companions.snapshots(), store.file().file())?;
+            remove(self.companions.snapshots(), store.file().file())?;
         }
-        remove(&companions.reflection, self.reflection.file())?;
+        remove(&self.companions.reflection, self.reflection.file())?;
         // Orders the removals before that of the mark: a reflection file that lost its mark would
         // be refused.
-        unless!(SpatialFolderNotSynced, self.sync_folder_of(&companions)?);
+        unless!(SpatialFolderNotSynced, self.sync_their_folder()?);
         // Nothing waits for this. To the next opening, a closing mark without companions is none,
         // and so is one beside the companions of a later pair.
         unless!(SpatialMarkRemovedFirst, unmark()?);
@@ -184,8 +182,8 @@ impl Engine {
         let Some(store) = self.snapshots.get().filter(|_| !self.has_snapshots()) else {
             return Ok(());
         };
-        let name = self.open_companions()?.snapshots().clone();
-        let remove = || remove_own(&self.platform, &name, store.file().file());
+        let name = self.companions.snapshots();
+        let remove = || remove_own(&self.platform, name, store.file().file());
         unless!(
             EmptyStoreStays,
             remove().map(drop).map_err(|e| Error::io("remove", name.path(), e))?

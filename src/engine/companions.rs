@@ -7,7 +7,7 @@
 
 use crate::config::Medium;
 use crate::engine::Engine;
-use crate::engine::superblock::{Companions, UNFINISHED, remove_if_is};
+use crate::engine::superblock::{UNFINISHED, remove_if_is};
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::snapshots::{SEGMENTS, TABLES_END};
@@ -49,20 +49,12 @@ pub(super) enum Leftover {
 }
 
 impl Engine {
-    /// Returns the names of the companions, in their open folder.
-    pub(super) fn open_companions(&self) -> Result<Companions> {
-        let folder = self.companions.reflection.folder();
-        let open = self.platform.reopen_folder(folder, self.reflection.file());
-        let open = open.map_err(|e| Error::io("look up", folder.path(), e))?;
-        Ok(self.companions.within(&open))
-    }
-
     /// Makes the names of the companions durable.
-    pub(super) fn sync_folder_of(&self, companions: &Companions) -> Result<()> {
+    pub(super) fn sync_their_folder(&self) -> Result<()> {
         if self.medium == Medium::Ram {
             return Ok(());
         }
-        let folder = companions.reflection.folder();
+        let folder = self.companions.reflection.folder();
         let synced = self.platform.sync_dir(folder, self.reflection.file());
         synced.map_err(|e| Error::io("sync the folder", folder.path(), e))
     }
@@ -77,8 +69,7 @@ impl Engine {
         if let Some(store) = self.snapshots.get() {
             return Ok(store);
         }
-        let companions = self.open_companions()?;
-        let name = companions.snapshots();
+        let name = self.companions.snapshots();
         let new = name.with_suffix(UNFINISHED);
         if let Some(Leftover::Known(there)) = &*leftover {
             // It has one of the two names.
@@ -88,7 +79,7 @@ impl Engine {
             }
             *leftover = None;
         }
-        let how = OpenHow { create: false, create_new: true, mode: 0o600, reads_only: false };
+        let how = OpenHow { create_new: true, mode: 0o600, reads_only: false };
         let file = match leftover.take() {
             Some(Leftover::Empty(file)) => Ok(file),
             _ => self.platform.open(&new, how),
@@ -108,7 +99,7 @@ impl Engine {
             let store = self.fill_store(file, &new, name)?;
             let renamed = self.platform.rename(&new, name);
             renamed.map_err(|e| Error::io("rename", new.path(), e))?;
-            unless!(StoreFolderNotSynced, self.sync_folder_of(&companions)?);
+            unless!(StoreFolderNotSynced, self.sync_their_folder()?);
             Ok(store)
         };
         let store = made().inspect_err(|_| {

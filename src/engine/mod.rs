@@ -76,6 +76,7 @@ use crate::pair::ahead::Ahead;
 use crate::pair::log::lanes::{LaneKeeper, Lanes};
 use crate::pair::snapshots::Store;
 use crate::pair::{Opened, Pair};
+use crate::platform::Name;
 use crate::primitive::{Mutex, Ordering};
 use crate::registry::Registration;
 use crate::units::LaneIndex;
@@ -90,6 +91,8 @@ pub(crate) struct Setup {
     pub superblock: Superblock,
     /// The registrations of the home file and its companions.
     pub registrations: Vec<Registration>,
+    /// The name of the home file.
+    pub name: Name,
     /// The names of the companions.
     pub companions: Companions,
     /// `true` if every mount of the files' file systems shares the page cache that is stored to.
@@ -128,6 +131,9 @@ pub(crate) struct Engine {
     direct: DirectStore,
     superblock: Mutex<Superblock>,
     registrations: Mutex<Vec<Registration>>,
+    /// The name of the home file, in its open folder.
+    pub(crate) name: Name,
+    /// The names of the companions, in their open folder.
     companions: Companions,
     /// Held while the store of snapshots is made. Has the file of a failed attempt.
     making_store: Mutex<Option<companions::Leftover>>,
@@ -225,6 +231,7 @@ impl Engine {
                 direct,
                 superblock: Mutex::new(setup.superblock),
                 registrations: Mutex::new(setup.registrations),
+                name: setup.name,
                 companions: setup.companions,
                 making_store: Mutex::new(None),
                 maps_synchronously: setup.maps_synchronously,

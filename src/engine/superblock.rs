@@ -8,11 +8,10 @@ use crate::format::superblock::{Cache, ClosedAs, Identity, Moment, Superblock};
 use crate::format::{layout, state_word};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
-use crate::platform::{CacheIdentity, Copying, File, FileId, FileStat, Folder, Name, Platform};
+use crate::platform::{CacheIdentity, Copying, File, FileId, FileStat, Name, Platform};
 use crate::units::PAGE;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 /// How a superblock is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -190,11 +189,6 @@ impl Companions {
         let beside =
             Kind::ALL.map(|kind| Companion { kind, name: reflection.with_suffix(kind.suffix()) });
         Companions { reflection, beside }
-    }
-
-    /// Returns these names in another handle of their folder.
-    pub fn within(&self, folder: &Arc<Folder>) -> Self {
-        Companions::new(self.reflection.within(folder))
     }
 
     /// Returns the companion of this kind.

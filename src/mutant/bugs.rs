@@ -390,7 +390,7 @@ with_those_of_snapshots! { mutants;
         NoNewVersion "no-new-version": "an exclusive lock is released with the old version",
     }
     "platform/os/at.rs" {
-        ReopenedFolderNotCompared "reopened-folder-not-compared": "a close takes another folder at the old path for its own",
+        ForeignLinkFollowed "foreign-link-followed": "another user's link in a folder of all users is followed",
     }
     "recovery/journal.rs" {
         UnsettledMarkTaken "unsettled-mark-taken": "a mark that an opening has left without a sync counts as durable",
@@ -429,7 +429,6 @@ with_those_of_snapshots! { mutants;
         CompanionNotOwned "companion-not-owned": "companions stay owned by the process that made them, which may be the administrator's",
     }
     "recovery/begin.rs" {
-        FolderHeldOpen "folder-held-open": "the folder of the companions stays open while a file is open",
         MadeNotSettled "made-not-settled": "a new pair never counts as settled, so its mark is not missed",
         OpenNotMarked "open-not-marked": "the home file is not marked",
         MarkLast "mark-last": "a new pair is in use before its home file has the mark",

@@ -150,11 +150,8 @@ impl Mapped<'_> {
             policy: options.deploy,
             superblock,
             registrations: located.registration.into_iter().chain(registration).collect(),
-            // The folder is not held open: a close opens it again.
-            companions: match companions.reflection.folder() {
-                folder if planted!(FolderHeldOpen) => companions.within(folder),
-                folder => companions.within(&Arc::new(folder.closed())),
-            },
+            name: located.opening.home.clone(),
+            companions,
             cache_is_shared: located.opening.cache_is_shared,
             calls_share_cache: located.opening.calls_share_cache(),
             keeps_cuts: journal.is_some() || options.keeps_cuts,

@@ -370,7 +370,7 @@ impl<'a> Opening<'a> {
             return Err(Error::NotRegular { path: self.path.to_owned() });
         }
         let (mut is_new, reads_only) = (!exists && self.options.create, self.options.read_only);
-        let how = OpenHow { create: false, create_new: is_new, mode: 0o666, reads_only };
+        let how = OpenHow { create_new: is_new, mode: 0o666, reads_only };
         let file = match self.platform.open(self.home, how) {
             // Another opening was faster, and may still use the file or not. The lock will tell.
             Err(e) if is_new && e.kind() == io::ErrorKind::AlreadyExists => {
@@ -379,7 +379,11 @@ impl<'a> Opening<'a> {
             }
             other => other,
         }
-        .map_err(|e| Error::of_opening(self.given, e))?;
+        .map_err(|e| match e.kind() {
+            // It has come in the place of a regular file since the look at the name.
+            io::ErrorKind::InvalidInput => Error::NotRegular { path: self.path.to_owned() },
+            _ => Error::of_opening(self.given, e),
+        })?;
         let platform = self.platform;
         Ok(HomeFile { platform, file, is_new, if_it_fails: None, is_locked: false })
     }

@@ -12,7 +12,7 @@ use crate::config::options::Options;
 use crate::error::{Error, Result};
 use crate::format::snapshots::table::Entry;
 use crate::format::{layout, le_word};
-use crate::platform::{File, FileId, Platform};
+use crate::platform::{File, FileId, Name, Platform};
 use crate::units::{PAGE, PAGES_PER_REGION, SUPERCHUNK, WORD};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,7 +90,10 @@ impl Inspection {
     ) -> Self {
         let (opening, stat) = (&located.opening, &located.stat);
         let decide = |wish| (!is_open).then(|| pair::decide(look.mark, look.found, wish));
-        let exists = |path: &Path| path.exists().then(|| path.to_owned());
+        let exists = |name: &Name| {
+            let there = opening.platform.stat_name(name);
+            matches!(there, Ok(Some(_))).then(|| name.path().to_owned())
+        };
         let decision = decide(OnMismatch::Refuse);
         let superblock = look.superblock.as_ref();
         let has_pair = superblock.is_some();
@@ -112,9 +115,9 @@ impl Inspection {
             decision,
             if_discarded: decide(OnMismatch::Discard),
             if_trusted: decide(OnMismatch::Trust),
-            reflection: exists(look.companions.reflection.path()),
-            journal: exists(look.companions.journal().path()).filter(|_| has_pair),
-            snapshot_file: exists(look.companions.snapshots().path()).filter(|_| has_pair),
+            reflection: exists(&look.companions.reflection),
+            journal: exists(look.companions.journal()).filter(|_| has_pair),
+            snapshot_file: exists(look.companions.snapshots()).filter(|_| has_pair),
             snapshots,
             uuid: superblock
                 .map(|superblock| format!("{:032x}", u128::from_be_bytes(superblock.uuid))),

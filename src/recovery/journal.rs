@@ -349,7 +349,7 @@ impl Opening<'_> {
 
     fn make_journal(&self, name: &Name, home: (&File, &FileStat)) -> Result<(File, u64, FileStat)> {
         let path = name.path();
-        let how = OpenHow { create: false, create_new: true, mode: 0o600, reads_only: false };
+        let how = OpenHow { create_new: true, mode: 0o600, reads_only: false };
         let refused = |e| Error::of_companion(self.path, path, "create", e);
         let file = self.platform.open(name, how).map_err(refused)?;
         let there = self.stat_made(name, &file)?;

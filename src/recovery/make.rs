@@ -86,7 +86,7 @@ impl Opening<'_> {
         if !self.remove_leftover(&new_name, stat)? {
             return Ok(None);
         }
-        let how = OpenHow { create: false, create_new: true, mode: 0o600, reads_only: false };
+        let how = OpenHow { create_new: true, mode: 0o600, reads_only: false };
         let file = match platform.open(&new_name, how) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             other => other.map_err(|e| Error::of_companion(self.path, &new, "create", e))?,

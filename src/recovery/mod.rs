@@ -72,13 +72,16 @@ use std::sync::Arc;
 
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// Opens the pair of files of `path`.
-pub(crate) fn open(platform: Platform, options: &Options, path: &Path) -> Result<Arc<Engine>> {
+/// Opens the pair of files of a home file. The path that the caller gave was resolved to its name
+/// once. From then on, no link and no current directory affects the names.
+pub(crate) fn open(
+    platform: Platform,
+    options: &Options,
+    (path, name): (&Path, &Name),
+) -> Result<Arc<Engine>> {
     fork::arm();
     barrier::prepare();
-    // The path is resolved once. From here on, no link and no current directory affects the names.
-    let name = platform.name(path).map_err(|e| Error::of_opening(path, e))?;
-    let located = Located::wait_for(&platform, options, path, &name)?;
+    let located = Located::wait_for(&platform, options, path, name)?;
     let judged = located.judge()?;
     if options.read_only {
         return judged.prepare_to_read()?.map()?.recover()?.begin_to_read();

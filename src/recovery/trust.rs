@@ -7,7 +7,7 @@
 use super::Opening;
 use crate::error::{Distrust, Error, Result};
 use crate::mutant::planted;
-use crate::platform::{File, FileStat, Name, OpenHow, Platform};
+use crate::platform::{File, FileStat, Name, OpenHow, Platform, UNMAPPED};
 use std::io::ErrorKind;
 
 /// The file under a name in the folder of companions.
@@ -20,9 +20,6 @@ pub(super) enum Named {
     /// An open regular file that may be used.
     Trusted(File, FileStat),
 }
-
-/// The user id that stands for every user without a number in the user namespace.
-const UNMAPPED: u32 = 65534;
 
 impl Opening<'_> {
     /// Opens a companion, if one exists that may be used. Writes nothing.
@@ -41,16 +38,14 @@ impl Opening<'_> {
             return Ok(Named::Distrusted(why));
         }
         let reads_only = self.options.read_only;
-        let how = OpenHow { create: false, create_new: false, mode: 0o600, reads_only };
+        let how = OpenHow { create_new: false, mode: 0o600, reads_only };
         let file = match self.platform.open(name, how) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Named::Nothing),
+            Err(e) if e.kind() == ErrorKind::InvalidInput => return Ok(Named::Irregular),
             other => other.map_err(io("open"))?,
         };
         // Checks the opened file, since the name may belong to another file by now.
         let stat = self.stat(&file, name.path())?;
-        if !stat.is_regular {
-            return Ok(Named::Irregular);
-        }
         if let Some(why) = distrusts(self.platform, &stat, home.uid) {
             return Ok(Named::Distrusted(why));
         }

@@ -35,7 +35,7 @@ impl Store {
 }
 
 const UUID: [u8; 16] = *b"0123456789abcdef";
-const HOW: OpenHow = OpenHow { create: true, create_new: false, mode: 0o600, reads_only: false };
+const HOW: OpenHow = OpenHow { create_new: false, mode: 0o600, reads_only: false };
 const REACH: u64 = 64 << 20;
 
 /// A path of a file in memory, which is removed on drop.

@@ -1,7 +1,12 @@
 //! Operations on names in an open folder. One attempt at each call.
 //!
-//! Owns: the calls on a `Name`. On Linux they go through the open folder, on other systems by the
-//! folder's path. No call follows a link that lies at the name itself.
+//! Owns: the calls on a [`Name`](super::name::Name), and how a path becomes one. On Linux they go
+//! through the open folder, on other systems by the folder's path.
+//!
+//! Invariants:
+//! - No call follows a link that lies at the name itself. [`resolve`] alone follows links, as
+//!   `open(2)` does, also where it refuses to.
+//! - An open never waits for the other end of a pipe, and returns regular files and folders alone.
 //!
 //! May import: `name`, `stat`, libc, std, planted bugs.
 
@@ -13,43 +18,141 @@ pub use by_path::*;
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 mod by_folder {
     use super::super::OpenHow;
-    use super::super::name::{Folder, Name};
-    use super::super::stat::{self, FileStat};
+    use super::super::name::{Folder, Name, split};
+    use super::super::stat::{self, FileStat, UNMAPPED};
     use super::super::{FileSystem, linux};
     use crate::mutant::planted;
-    use std::ffi::{CString, OsStr};
-    use std::fs::{File, OpenOptions};
+    use crate::primitive::Mutex;
+    use std::ffi::{CStr, CString, OsStr, OsString};
+    use std::fs::File;
     use std::io;
     use std::mem::MaybeUninit;
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-    use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-    use std::path::Path;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::os::unix::fs::MetadataExt;
+    use std::path::{Path, PathBuf};
+    use std::ptr::NonNull;
+    use std::sync::{Arc, Weak};
 
-    /// Opens a folder in order to look up names in it, which needs no permission to list it.
-    pub fn open_folder(path: &Path) -> io::Result<Folder> {
-        let path = std::fs::canonicalize(path)?;
-        let mut how = OpenOptions::new();
-        let open = how.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(&path)?;
+    /// The maximal number of links that are followed one after the other, as in the kernel.
+    const MOST_LINKS: usize = 40;
+
+    /// The folders that are open, so that the files of one folder share its descriptor.
+    static OPEN: Mutex<Vec<Weak<Folder>>> = Mutex::new(Vec::new());
+
+    /// Opens a folder in order to look up names in it, relative to `within` or to the current
+    /// directory. The kernel follows the links in the path.
+    ///
+    /// It needs no permission to list the folder. With that permission the descriptor also serves
+    /// to sync the folder.
+    fn open_folder_in(within: Option<&Folder>, path: &Path) -> io::Result<Arc<Folder>> {
+        // A link as the last component would be one to the folder itself. Before a dot it is one on
+        // the way to it, as it is for `open(2)` of a name in the folder.
+        let inside = c_string(path.join(".").as_os_str())?;
+        let within = within.map_or(libc::AT_FDCWD, descriptor);
+        let open = |how| open_raw(within, &inside, how | libc::O_DIRECTORY, 0);
+        let open = match open(libc::O_RDONLY) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open(libc::O_PATH)?,
+            opened => opened?,
+        };
         let told = open.metadata()?;
-        let identity = (told.dev(), told.ino());
-        Ok(Folder::new(path, Some(open)).known_as(identity))
+        let is_it = |folder: &Folder, path: &Path| {
+            let told_of = folder.open.as_ref().map(File::metadata);
+            folder.path() == path
+                && matches!(told_of, Some(Ok(of)) if (of.dev(), of.ino()) == (told.dev(), told.ino()))
+        };
+        let path = path_of(&open).map_or_else(|| std::fs::canonicalize(path), Ok)?;
+        let mut all = OPEN.lock();
+        all.retain(|folder| folder.strong_count() > 0);
+        let mut known = all.iter().filter_map(Weak::upgrade);
+        if let Some(folder) = known.find(|folder| is_it(folder, &path)) {
+            return Ok(folder);
+        }
+        let folder = Arc::new(Folder::new(path, Some(open)));
+        all.push(Arc::downgrade(&folder));
+        Ok(folder)
     }
 
-    /// Opens a folder again that was closed: at its path or, after it was renamed or moved, where
-    /// the file `inside` lies now. Fails with `NotFound` if it is at neither place.
-    pub fn reopen_folder(folder: &Folder, inside: &File) -> io::Result<Folder> {
-        let is_it = |found: &Folder| {
-            found.identity == folder.identity || planted!(ReopenedFolderNotCompared)
-        };
-        if let Ok(found) = open_folder(folder.path())
-            && is_it(&found)
-        {
-            return Ok(found);
+    /// Returns the path that an open folder has now, if the kernel tells.
+    fn path_of(folder: &File) -> Option<PathBuf> {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok()?;
+        path.is_absolute().then_some(path)
+    }
+
+    /// Opens a folder in order to look up names in it.
+    pub fn open_folder(path: &Path) -> io::Result<Arc<Folder>> {
+        open_folder_in(None, path)
+    }
+
+    /// Returns the name of the file that `path` leads to, whether the file exists or not. Links are
+    /// followed. A dangling link is followed to its target, as an open that creates the file does.
+    ///
+    /// # Errors
+    /// `NotFound` if the folder does not exist, `PermissionDenied` for another user's link that the
+    /// kernel may refuse to follow, and an error for a loop of links.
+    pub fn resolve(path: &Path) -> io::Result<Name> {
+        let (mut within, mut path) = (None, path.to_owned());
+        for _ in 0..MOST_LINKS {
+            let name = name_in(within.as_deref(), &path)?;
+            let Some(target) = link_at(&name)? else { return Ok(name) };
+            (within, path) = (Some(Arc::clone(name.folder())), target);
         }
-        let file = std::fs::read_link(format!("/proc/self/fd/{}", inside.as_raw_fd()))?;
-        let found = open_folder(file.parent().ok_or(io::ErrorKind::NotFound)?)?;
-        if is_it(&found) { Ok(found) } else { Err(io::ErrorKind::NotFound.into()) }
+        Err(io::Error::from_raw_os_error(libc::ELOOP))
+    }
+
+    /// Returns the name at `path` itself. A link that lies there is not followed, but those on the
+    /// way to it are.
+    pub fn name_itself(path: &Path) -> io::Result<Name> {
+        name_in(None, path)
+    }
+
+    fn name_in(within: Option<&Folder>, path: &Path) -> io::Result<Name> {
+        match split(path) {
+            Some((folder, name)) => Ok(Name::new(&open_folder_in(within, folder)?, name)),
+            // The root, `.` or `..`, if it is there.
+            None => open_folder_in(within, path).and(Err(io::ErrorKind::IsADirectory.into())),
+        }
+    }
+
+    /// Returns the target of the link at a name, or `None` if something else or nothing is there.
+    fn link_at(name: &Name) -> io::Result<Option<PathBuf>> {
+        // Looks at the link and reads it by one descriptor, so that it is one link.
+        let link = match open_at(name.folder(), name.name(), libc::O_PATH, 0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let told = link.metadata()?;
+        if !told.is_symlink() {
+            return Ok(None);
+        }
+        let folder = name.folder().open.as_ref().ok_or(io::ErrorKind::InvalidInput)?.metadata()?;
+        if !may_follow(told.uid(), (folder.uid(), folder.mode()), stat::user()) {
+            let why = format!(
+                "the link belongs to user {}, and its folder to all users; name its target",
+                told.uid()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        let mut target = vec![0_u8; libc::PATH_MAX as usize];
+        let (fd, to) = (link.as_raw_fd(), target.as_mut_ptr().cast());
+        // SAFETY: the descriptor is open, the empty path is a C string, and the buffer has the
+        // length that is passed.
+        let read = unsafe { libc::readlinkat(fd, c"".as_ptr(), to, target.len()) };
+        target.truncate(usize::try_from(read).map_err(|_| io::Error::last_os_error())?);
+        Ok(Some(OsString::from_vec(target).into()))
+    }
+
+    /// Returns `true` if a user may follow a link of `owner`: the rule of `fs.protected_symlinks`.
+    /// It holds here wherever the system has it switched off, too. In a folder in which all users
+    /// make names, and none removes another's, a link counts for its owner, and for all users if it
+    /// is the folder's owner's.
+    fn may_follow(owner: u32, (folder_owner, folder_mode): (u32, u32), user: u32) -> bool {
+        /// Sticky, and writable by all.
+        const SHARED: u32 = 0o1002;
+        owner == user
+            || folder_mode & SHARED != SHARED
+            || owner == folder_owner && owner != UNMAPPED
+            || planted!(ForeignLinkFollowed)
     }
 
     /// Returns the kind of file system that the folder is on.
@@ -108,25 +211,33 @@ mod by_folder {
         folder.open.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 
-    fn open_at(folder: &Folder, name: &OsStr, flags: libc::c_int, mode: u32) -> io::Result<File> {
-        let name = c_string(name)?;
-        let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    fn open_raw(
+        folder: libc::c_int,
+        name: &CStr,
+        flags: libc::c_int,
+        mode: u32,
+    ) -> io::Result<File> {
         // SAFETY: the folder's descriptor is open while it is borrowed, and the name is a C string.
-        let opened = unsafe { libc::openat(descriptor(folder), name.as_ptr(), flags, mode) };
+        let opened = unsafe { libc::openat(folder, name.as_ptr(), flags | libc::O_CLOEXEC, mode) };
         let opened = checked(opened)?;
         // SAFETY: the call has just returned the descriptor, and nothing else owns it.
         Ok(File::from(unsafe { OwnedFd::from_raw_fd(opened) }))
     }
 
+    fn open_at(folder: &Folder, name: &OsStr, flags: libc::c_int, mode: u32) -> io::Result<File> {
+        open_raw(descriptor(folder), &c_string(name)?, flags | libc::O_NOFOLLOW, mode)
+    }
+
     /// Opens a file.
     pub fn open(name: &Name, how: OpenHow) -> io::Result<File> {
-        let create = match how {
-            OpenHow { create_new: true, .. } => libc::O_CREAT | libc::O_EXCL,
-            OpenHow { create: true, .. } => libc::O_CREAT,
-            OpenHow { .. } => 0,
-        };
+        let create = if how.create_new { libc::O_CREAT | libc::O_EXCL } else { 0 };
         let access = if how.reads_only { libc::O_RDONLY } else { libc::O_RDWR };
-        open_at(name.folder(), name.name(), access | create, how.mode)
+        // The caller has looked at the name, but a pipe or a terminal may have its place by now:
+        // it is not waited for, and becomes no terminal of this process.
+        let wary = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = open_at(name.folder(), name.name(), access | create | wary, how.mode)?;
+        let is_regular = file.metadata()?.is_file();
+        if is_regular { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
     /// Returns the metadata of what is at the name, which may be a link, or `None` if nothing is
@@ -142,6 +253,42 @@ mod by_folder {
         let file = c_string(name.name())?;
         // SAFETY: the folder's descriptor is open while it is borrowed, and the name is a C string.
         checked(unsafe { libc::unlinkat(descriptor(name.folder()), file.as_ptr(), 0) }).map(drop)
+    }
+
+    /// Returns up to `most` names in a folder, in no order.
+    pub fn list(folder: &Folder, most: usize) -> io::Result<Vec<OsString>> {
+        /// A stream of names. It is closed when it is dropped.
+        struct Stream(NonNull<libc::DIR>);
+        impl Drop for Stream {
+            fn drop(&mut self) {
+                // SAFETY: the stream is open, and is not used afterwards.
+                unsafe { libc::closedir(self.0.as_ptr()) };
+            }
+        }
+        // A descriptor of its own, since the stream moves its position and closes it.
+        let open = open_at(folder, OsStr::new("."), libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+        // SAFETY: the descriptor is open; the stream owns it from here on.
+        let stream = unsafe { libc::fdopendir(open.as_raw_fd()) };
+        let stream = Stream(NonNull::new(stream).ok_or_else(io::Error::last_os_error)?);
+        std::mem::forget(open);
+        let mut names = Vec::new();
+        while names.len() < most {
+            // SAFETY: the calling thread's own number of the last error.
+            unsafe { *libc::__errno_location() = 0 };
+            // SAFETY: the stream is open, and this thread alone has it.
+            let entry = unsafe { libc::readdir(stream.0.as_ptr()) };
+            let Some(entry) = NonNull::new(entry) else {
+                let error = io::Error::last_os_error();
+                return if error.raw_os_error() == Some(0) { Ok(names) } else { Err(error) };
+            };
+            // SAFETY: the entry lives until the next call on the stream, and its name ends with
+            // NUL.
+            let name = unsafe { CStr::from_ptr((&raw const (*entry.as_ptr()).d_name).cast()) };
+            if !matches!(name.to_bytes(), b"." | b"..") {
+                names.push(OsStr::from_bytes(name.to_bytes()).to_owned());
+            }
+        }
+        Ok(names)
     }
 
     /// Renames a file, and fails with `AlreadyExists` if something is at the new name.
@@ -171,39 +318,65 @@ mod by_folder {
     /// Makes the folder's names durable. A folder without read permission cannot be synced alone.
     /// Then the file system of `file`, which lies in the folder, is synced as a whole.
     pub fn sync(folder: &Folder, file: &File) -> io::Result<()> {
-        match open_at(folder, OsStr::new("."), libc::O_RDONLY | libc::O_DIRECTORY, 0) {
-            Ok(open) => open.sync_all(),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+        let open = folder.open.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+        match open.sync_all() {
+            // It was opened to look up names alone.
+            Err(error) if error.raw_os_error() == Some(libc::EBADF) => {
                 // SAFETY: the descriptor is open; the call takes nothing else of ours.
                 checked(unsafe { libc::syncfs(file.as_raw_fd()) }).map(drop)
             }
-            Err(error) => Err(error),
+            synced => synced,
         }
     }
 }
 
 #[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
 mod by_path {
-    use super::super::name::{Folder, Name};
+    use super::super::name::{Folder, Name, split};
     use super::super::stat::{self, FileStat};
     use super::super::{FileSystem, OpenHow};
+    use std::ffi::OsString;
     use std::fs::{File, OpenOptions};
     use std::io;
     use std::path::Path;
+    use std::sync::Arc;
+
+    /// The maximal number of links that are followed one after the other, as in the Linux kernel.
+    const MOST_LINKS: usize = 40;
 
     /// Resolves a folder. Names are looked up by its path.
-    pub fn open_folder(path: &Path) -> io::Result<Folder> {
+    pub fn open_folder(path: &Path) -> io::Result<Arc<Folder>> {
         let path = std::fs::canonicalize(path)?;
         if std::fs::metadata(&path)?.is_dir() {
-            Ok(Folder::new(path, None))
+            Ok(Arc::new(Folder::new(path, None)))
         } else {
             Err(io::ErrorKind::NotADirectory.into())
         }
     }
 
-    /// Returns the folder. Names are looked up by its path.
-    pub fn reopen_folder(folder: &Folder, _: &File) -> io::Result<Folder> {
-        Ok(folder.closed())
+    /// Returns the name of the file that `path` leads to, whether the file exists or not. Links are
+    /// followed, also a dangling one.
+    pub fn resolve(path: &Path) -> io::Result<Name> {
+        let mut path = path.to_owned();
+        for _ in 0..MOST_LINKS {
+            let name = name_itself(&path)?;
+            match std::fs::symlink_metadata(name.path()) {
+                Ok(found) if found.is_symlink() => {
+                    path = name.folder().path().join(std::fs::read_link(name.path())?);
+                }
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => return Ok(name),
+            }
+        }
+        Err(io::Error::other("too many levels of symbolic links"))
+    }
+
+    /// Returns the name at `path` itself. A link that lies there is not followed.
+    pub fn name_itself(path: &Path) -> io::Result<Name> {
+        match split(path) {
+            Some((folder, name)) => Ok(Name::new(&open_folder(folder)?, name)),
+            None => open_folder(path).and(Err(io::ErrorKind::IsADirectory.into())),
+        }
     }
 
     /// Returns `Unknown`: the system does not tell.
@@ -234,13 +407,22 @@ mod by_path {
     /// Opens a file.
     pub fn open(name: &Name, how: OpenHow) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        options.read(true).write(!how.reads_only).create(how.create).create_new(how.create_new);
+        options.read(true).write(!how.reads_only).create_new(how.create_new);
         #[cfg(unix)]
         {
             use std::os::unix::fs::OpenOptionsExt;
-            options.mode(how.mode).custom_flags(libc::O_NOFOLLOW);
+            let wary = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+            options.mode(how.mode).custom_flags(wary);
         }
-        options.open(name.path())
+        let file = options.open(name.path())?;
+        let is_regular = file.metadata()?.is_file();
+        if is_regular { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+
+    /// Returns up to `most` names in a folder, in no order.
+    pub fn list(folder: &Folder, most: usize) -> io::Result<Vec<OsString>> {
+        let entries = std::fs::read_dir(folder.path())?.take(most);
+        entries.map(|entry| entry.map(|entry| entry.file_name())).collect()
     }
 
     /// Returns the metadata of what is at the name, which may be a link, or `None` if nothing is
@@ -266,5 +448,42 @@ mod by_path {
     /// Makes the folder's names durable, where there is such a call.
     pub fn sync(folder: &Folder, _: &File) -> io::Result<()> {
         if cfg!(unix) { File::open(folder.path())?.sync_all() } else { Ok(()) }
+    }
+}
+
+#[cfg(all(test, unix, not(miri), not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn links_are_resolved_to_the_file_that_they_lead_to() {
+        let dir = std::env::temp_dir().join(format!("resolve-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("real")).expect("a folder");
+        let dir = std::fs::canonicalize(dir).expect("its path");
+        symlink("real", dir.join("folder")).expect("a link");
+        symlink("folder/file", dir.join("link")).expect("a link");
+        symlink("link", dir.join("again")).expect("a link");
+        symlink("loop", dir.join("loop")).expect("a link");
+        let file = dir.join("real/file");
+        // Dangling, as long as the file is not there.
+        assert_eq!(resolve(&dir.join("again")).expect("resolved").path(), file);
+        std::fs::write(&file, b"x").expect("a file");
+        for name in ["again", "link", "folder/file", "real/file", "real/../link"] {
+            assert_eq!(resolve(&dir.join(name)).expect("resolved").path(), file, "{name}");
+        }
+        let itself = name_itself(&dir.join("folder/../again")).expect("a name");
+        assert_eq!(itself.path(), dir.join("again"));
+        assert!(resolve(&dir.join("loop")).is_err());
+        for (path, kind) in [
+            ("none/file", ErrorKind::NotFound),
+            ("none/..", ErrorKind::NotFound),
+            ("real/..", ErrorKind::IsADirectory),
+            ("real/file/x", ErrorKind::NotADirectory),
+        ] {
+            assert_eq!(resolve(&dir.join(path)).expect_err(path).kind(), kind, "{path}");
+        }
+        std::fs::remove_dir_all(&dir).expect("removed");
     }
 }

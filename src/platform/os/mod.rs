@@ -44,6 +44,6 @@ pub use calls::OpenHow;
 pub use file::File;
 pub use file_system::FileSystem;
 pub use name::{Folder, Name};
-pub use stat::{FileStat, NO_TIME};
+pub use stat::{FileStat, NO_TIME, UNMAPPED};
 pub use sys::Mapping;
 pub use table::Table;

@@ -51,6 +51,9 @@ pub struct FileStat {
 /// The nanoseconds of a birth that is a generation and not a time.
 pub const NO_TIME: u32 = u32::MAX;
 
+/// The user id that stands for every user without a number in the user namespace.
+pub const UNMAPPED: u32 = 65534;
+
 /// Returns the metadata of an open file.
 pub fn of_file(file: &File) -> io::Result<FileStat> {
     from_metadata(&file.metadata()?, Some(file))

@@ -5,9 +5,11 @@ use super::export::{Both, assert_no_spool, both, export, frames, why};
 use crate::common::{self, Rng, assert_same, child, media, media_in_memory, read_all, role};
 use atomic_mmap::testing::call;
 use atomic_mmap::testing::recorder::{Death, Recorder};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Distrust, Error, StreamError};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Error, StreamError};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
+#[cfg(unix)]
+use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -40,29 +42,46 @@ fn a_file_with_a_long_name_takes_a_stream() {
     assert_no_spool(scratch.path());
 }
 
-/// An open of a pipe for reading alone waits for a writer.
+/// An open of a pipe for reading alone waits for a writer. Any user of a shared folder could put a
+/// pipe or a link there, and so keep a file from receiving.
 #[cfg(unix)]
 #[test]
-fn a_pipe_in_the_place_of_what_was_received_is_refused_and_not_waited_for() {
+fn what_another_program_puts_in_the_place_of_a_spool_is_left_alone() {
     use std::os::unix::ffi::OsStrExt;
     let Both { sender, replica, scratch } = both();
     let spool = scratch.file(".atomic-mmap-import-replica");
     let name = std::ffi::CString::new(spool.as_os_str().as_bytes()).expect("no zero");
     // SAFETY: the name is a C string.
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o666) }, 0);
+    // All names by which a spool is found again, and those of an unfinished file.
+    for n in 1..8 {
+        symlink("victim", scratch.file(&format!(".atomic-mmap-import{n}-replica"))).expect("link");
+    }
+    for n in ["", "1", "2", "3", "4", "5", "6", "7"] {
+        symlink("victim", scratch.file(&format!(".atomic-mmap-new{n}-third"))).expect("link");
+    }
     let streams = [export(&sender, Some("a"), "b"), export(&sender, None, "a")];
-    let path = scratch.file("replica");
+    let (path, third) = (scratch.file("replica"), scratch.file("third"));
+    let whole = streams[1].clone();
     let (told, tells) = mpsc::channel();
     thread::spawn(move || {
         let progress = AtomicMappedFile::import_progress(path).map(drop);
         let [taken, there] = streams.map(|stream| replica.import(&stream[..]).map(drop));
-        let _the_test_may_be_over = told.send([progress, taken, there]);
+        let made = common::ram().options().import(third, &whole[..]).map(drop);
+        let _the_test_may_be_over = told.send([progress, taken, there, made]);
     });
-    let [progress, taken, there] = tells.recv_timeout(PATIENCE).expect("it waits for the pipe");
-    for error in [progress, taken].map(|result| result.expect_err("it is no file")) {
-        assert!(matches!(error, Error::Untrusted { why: Distrust::IsIrregular, .. }), "{error}");
+    let [progress, taken, there, made] =
+        tells.recv_timeout(PATIENCE).expect("it waits for the pipe");
+    for done in [progress, taken, made] {
+        done.expect("another name is taken");
     }
     assert!(matches!(there, Err(Error::Snapshot { .. })), "{there:?}");
+    assert!(!scratch.file("victim").exists());
+    let names = |begin: &str| {
+        let all = fs::read_dir(scratch.path()).expect("list").flatten();
+        all.filter(|entry| entry.file_name().to_string_lossy().starts_with(begin)).count()
+    };
+    assert_eq!((names(".atomic-mmap-import"), names(".atomic-mmap-new")), (8, 8));
 }
 
 /// The file was made first. It stayed without its snapshot, and a second call found it there.

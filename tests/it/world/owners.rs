@@ -5,7 +5,7 @@ use crate::common::{self, Snapshot};
 use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::{Distrust, Error};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 
 /// The service that owns the home files. `OTHER` is another user.
 const SERVICE: u32 = 61_001;
@@ -120,6 +120,42 @@ fn a_companion_of_another_user_is_refused() {
         }
     }
     assert_eq!(state_of(&options().open(&path).expect("its own again")), "paid");
+}
+
+/// Links were read by the crate itself, so the kernel's rule for links in shared folders
+/// (`fs.protected_symlinks`) never applied: a user of /tmp could lead root to any file.
+#[test]
+fn a_link_of_another_user_in_a_shared_folder_is_not_followed() {
+    if !is_root() {
+        return;
+    }
+    let scratch = shared_folder();
+    let (path, folder) = (scratch.file("to"), scratch.file("folder"));
+    fs::create_dir(scratch.file("own")).expect("a folder");
+    fs::write(scratch.file("own/state.dat"), b"root's").expect("write");
+    symlink("own/state.dat", &path).expect("a link");
+    symlink("own", &folder).expect("a link");
+    let opens = || {
+        let opened = options().open(&path).map(drop);
+        let looked = options().inspect(&path).map(drop);
+        assert_eq!(opened.is_ok(), looked.is_ok());
+        opened
+    };
+    opens().expect("root's own link");
+    lchown(&path, Some(OTHER), None).expect("chown");
+    let error = opens().expect_err("another user's link");
+    assert!(matches!(error, Error::NotWritable { .. }), "{error}");
+    assert!(error.to_string().contains("the link belongs to user 61002"), "{error}");
+    assert_eq!(fs::read(scratch.file("own/state.dat")).expect("read"), b"root's");
+    // As for `open(2)`, the rule is one for links at the end of a path.
+    lchown(&folder, Some(OTHER), None).expect("chown");
+    options().open(folder.join("state.dat")).map(drop).expect("a link on the way");
+    chown(scratch.path(), Some(OTHER), None).expect("chown");
+    opens().expect("the folder's owner has made the link");
+    chown(scratch.path(), Some(SERVICE), None).expect("chown");
+    opens().expect_err("another user's link");
+    fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o1775)).expect("chmod");
+    opens().expect("a folder of few users");
 }
 
 /// A leftover of another user must not hinder a new file, even with its inode number.

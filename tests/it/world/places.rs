@@ -104,6 +104,62 @@ pub fn by_links(folder: &Path) {
     }
 }
 
+/// A name at which a file is made was followed if it was a dangling link: `copy_to` made the copy
+/// where another user wanted it, and so did an import if the link came while the sender was waited
+/// for.
+#[test]
+fn no_file_is_made_through_a_link() {
+    /// Puts a link at the name before the first byte of the stream.
+    struct Late<'a>(Option<&'a Path>, &'a [u8]);
+    impl std::io::Read for Late<'_> {
+        fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+            if let Some(name) = self.0.take() {
+                symlink("elsewhere/made", name)?;
+            }
+            self.1.read(to)
+        }
+    }
+    let scratch = disk().scratch();
+    fs::create_dir(scratch.file("elsewhere")).expect("a folder");
+    let file = options().open(scratch.file("state.dat")).expect("open");
+    file.snapshot("a").expect("seal");
+    let mut stream = Vec::new();
+    file.export(None, "a", &mut stream).expect("export");
+    let [copy, new, late] = ["copy", "new", "late"].map(|name| scratch.file(name));
+    symlink("elsewhere/made", &copy).expect("a link");
+    symlink("elsewhere/made", &new).expect("a link");
+    let made = [
+        file.copy_to(&copy),
+        options().import(&new, &stream[..]).map(drop),
+        options().import(&late, Late(Some(&late), &stream)).map(drop),
+    ];
+    for error in made.map(|made| made.expect_err("there is a link")) {
+        let Error::Io { source, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(source.kind(), std::io::ErrorKind::AlreadyExists, "{error}");
+    }
+    assert_eq!(fs::read_dir(scratch.file("elsewhere")).expect("list").count(), 0);
+}
+
+/// A pipe that takes the place of a file between the look at the name and the open of it was waited
+/// for.
+#[test]
+fn a_pipe_is_not_waited_for_whenever_it_comes() {
+    use atomic_mmap::testing::OpenHow;
+    use std::os::unix::ffi::OsStrExt;
+    let scratch = disk().scratch();
+    let path = scratch.file("pipe");
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes()).expect("no zero");
+    // SAFETY: the name is a C string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o666) }, 0);
+    let platform = atomic_mmap::testing::recorder::Recorder::new().platform();
+    let name = platform.name(&path).expect("a name");
+    for reads_only in [true, false] {
+        let how = OpenHow { create_new: false, mode: 0, reads_only };
+        let error = platform.open(&name, how).expect_err("it is no file");
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
+    }
+}
+
 #[test]
 fn a_file_is_one_pair_by_whatever_link_it_is_opened() {
     let scratch = disk().scratch();

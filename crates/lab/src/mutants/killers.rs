@@ -226,8 +226,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         JournalNotGrown | JournalGrownPastLimit | JournalBornLong => {
             by(test("durable", "a_journal_doubles"))
         }
-        FolderHeldOpen => by(test("small", "each_of_many_files")),
-        ReopenedFolderNotCompared => by(test("world", "a_folder_that_is_renamed")),
+        ForeignLinkFollowed => by(test("world", "a_link_of_another_user")),
         JournalHoleCountsAsRoom => by(test("space", "a_hole_in_a_journal_is_no_room")),
         NoSpaceOfAllocationOnly => by(test("space", "want_of_space_is_told_of_every_call")),
         PagesWordGivenBack => by_any(&[

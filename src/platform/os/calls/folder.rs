@@ -66,15 +66,11 @@ impl Platform {
 
     /// Returns up to `most` names in a folder, in no order.
     pub fn list_dir(&self, folder: &Folder, most: usize) -> io::Result<Vec<OsString>> {
-        let path = folder.path();
         attempt!(
             self,
             call::LIST_DIR,
-            |_| {
-                let entries = std::fs::read_dir(path)?.take(most);
-                entries.map(|entry| entry.map(|entry| entry.file_name())).collect()
-            },
-            [simulated => simulated.machine.list_dir(path).map(|paths| {
+            |_| at::list(folder, most),
+            [simulated => simulated.machine.list_dir(folder.path()).map(|paths| {
                 let names = paths.iter().filter_map(|path| path.file_name());
                 names.take(most).map(OsString::from).collect()
             })]

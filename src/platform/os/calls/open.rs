@@ -8,7 +8,7 @@
 //! May import: `gate`, `at`, `name`, `stat`, `sys`, the recorder.
 
 use super::gate::attempt;
-use crate::platform::os::{File, FileStat, Folder, Name, at, name, stat, sys};
+use crate::platform::os::{File, FileStat, Folder, Name, at, stat, sys};
 #[cfg(feature = "recorder")]
 use crate::platform::recorder::What;
 use crate::platform::{Platform, call};
@@ -21,8 +21,6 @@ use std::sync::Arc;
 /// on exec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenHow {
-    /// Create the file if it does not exist.
-    pub create: bool,
     /// Create the file, and fail if it exists.
     pub create_new: bool,
     /// Permissions of a created file, before the umask (Unix).
@@ -36,7 +34,7 @@ impl Platform {
     ///
     /// # Errors
     /// Fails if the name is a symbolic link, which is not followed (`FilesystemLoop`, or the
-    /// system's error).
+    /// system's error), and with `InvalidInput` for what is no regular file.
     pub fn open(&self, name: &Name, how: OpenHow) -> io::Result<File> {
         attempt!(
             self,
@@ -49,39 +47,28 @@ impl Platform {
     /// Resolves a path, with every link followed, to a name in its open folder. The file itself
     /// need not exist.
     pub fn name(&self, path: &Path) -> io::Result<Name> {
-        let path = attempt!(
+        attempt!(self, call::RESOLVE, |_| at::resolve(path), [_simulated => simulated_name(path)])
+    }
+
+    /// Returns the name at a path, in its open folder. A link at the name itself is not followed:
+    /// the caller makes a file there.
+    pub fn name_itself(&self, path: &Path) -> io::Result<Name> {
+        attempt!(
             self,
             call::RESOLVE,
-            |_| name::resolve(path),
-            [_simulated => Ok(path.to_owned())]
-        )?;
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(ErrorKind::IsADirectory.into());
-        };
-        Ok(Name::new(&self.open_folder(folder)?, name))
+            |_| at::name_itself(path),
+            [_simulated => simulated_name(path)]
+        )
     }
 
     /// Opens the folder at a path.
     pub fn open_folder(&self, path: &Path) -> io::Result<Arc<Folder>> {
-        let opened = attempt!(
+        attempt!(
             self,
             call::OPEN_FOLDER,
             |_| at::open_folder(path),
-            [_simulated => Ok(Folder::new(path.to_owned(), None))]
-        );
-        opened.map(Arc::new)
-    }
-
-    /// Opens a folder again that was closed. `inside` lies in the folder, and shows where it is if
-    /// it was renamed or moved.
-    pub fn reopen_folder(&self, folder: &Folder, inside: &File) -> io::Result<Arc<Folder>> {
-        let opened = attempt!(
-            self,
-            call::OPEN_FOLDER,
-            |_| at::reopen_folder(folder, inside.system()),
-            [_simulated => { let _ = inside; Ok(folder.closed()) }]
-        );
-        opened.map(Arc::new)
+            [_simulated => Ok(Arc::new(Folder::new(path.to_owned(), None)))]
+        )
     }
 
     /// Gives a new file the owner, the group and the permissions of the file `home` as far as the
@@ -186,4 +173,10 @@ impl Platform {
             [simulated => simulated.machine.stat(file.number())]
         )
     }
+}
+
+#[cfg(feature = "recorder")]
+fn simulated_name(path: &Path) -> io::Result<Name> {
+    let (folder, name) = crate::platform::os::name::split(path).ok_or(ErrorKind::IsADirectory)?;
+    Ok(Name::new(&Arc::new(Folder::new(folder.to_owned(), None)), name))
 }

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-const NEW: OpenHow = OpenHow { create: true, create_new: true, mode: 0o600, reads_only: false };
+const NEW: OpenHow = OpenHow { create_new: true, mode: 0o600, reads_only: false };
 
 /// A new file that is removed when dropped.
 pub(super) struct Scratch {
@@ -195,7 +195,7 @@ fn identity_names_locks_and_attributes() {
     let p = Platform::native();
     for dir in places() {
         let s = Scratch::new(dir, &p);
-        let again = OpenHow { create: false, create_new: false, mode: 0, reads_only: false };
+        let again = OpenHow { create_new: false, mode: 0, reads_only: false };
         let other = p.open(&s.name, again).unwrap();
         let stat = p.stat(&s.file).unwrap();
         assert_eq!(stat, p.stat(&other).unwrap());

@@ -227,8 +227,7 @@ fn the_order_of_the_trace_is_the_order_in_memory() {
 #[cfg(all(unix, not(miri)))]
 fn scratch(name: &str) -> File {
     let path = std::env::temp_dir().join(format!("recorder-{name}-{}", std::process::id()));
-    let how =
-        crate::platform::OpenHow { create: true, create_new: true, mode: 0o600, reads_only: false };
+    let how = crate::platform::OpenHow { create_new: true, mode: 0o600, reads_only: false };
     let platform = Platform::native();
     let file = platform.open(&platform.name(&path).unwrap(), how).unwrap();
     std::fs::remove_file(path).unwrap();

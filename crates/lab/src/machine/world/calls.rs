@@ -34,7 +34,7 @@ impl World {
         if let Some(file) = self.names.get(path) {
             return if how.create_new { Err(ErrorKind::AlreadyExists.into()) } else { Ok(*file) };
         }
-        if !how.create && !how.create_new {
+        if !how.create_new {
             return Err(ErrorKind::NotFound.into());
         }
         let file = FileNumber(self.next_file);

@@ -385,7 +385,7 @@ impl World {
 
     /// Creates a file with these pieces and holes between them, durably.
     pub fn make(&mut self, path: &Path, len: u64, pieces: &[(u64, Vec<u8>)]) {
-        let how = OpenHow { create: true, create_new: true, mode: 0, reads_only: false };
+        let how = OpenHow { create_new: true, mode: 0, reads_only: false };
         let file = self.open(path, how).expect("a new file");
         self.set_len(file, len).expect("a length");
         for (at, bytes) in pieces {
