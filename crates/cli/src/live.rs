@@ -14,7 +14,7 @@ use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
@@ -31,16 +31,19 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How long to wait for a packet before looking after the process.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Makes the new file of a copy.
+pub type Make<'a> = &'a dyn Fn() -> io::Result<File>;
+
 /// Copies the file `from` to the new file `to`, by the process that has it open. Returns its
 /// length, or `None` if no process of this user serves copies of it.
-pub fn copy(from: &Path, to: &Path) -> Result<Option<u64>, Failure> {
+pub fn copy(from: &Path, make: Make<'_>) -> Result<Option<u64>, Failure> {
     let file = File::open(from).map_err(Failure::io(from))?;
     for server in servers() {
-        match ask(&server, &file, to) {
+        match ask(&server, &file, make) {
             Ok(Some(len)) => return Ok(Some(len)),
             Ok(None) => {}
             // It has ended, or belongs to another user.
-            Err(error) if !to.exists() && is_gone(&error) => {}
+            Err(error) if is_gone(&error) => {}
             Err(error) => return Err(Failure::Io(from.display().to_string(), error)),
         }
     }
@@ -117,7 +120,7 @@ impl Server<'_> {
 }
 
 /// Asks a process for the bytes of a file. Returns `None` if it does not have the file open.
-fn ask(name: &str, file: &File, to: &Path) -> io::Result<Option<u64>> {
+fn ask(name: &str, file: &File, make: Make<'_>) -> io::Result<Option<u64>> {
     let of = file.metadata()?;
     let mut server = Server::of(name)?;
     let request = [&REQUEST[..], &of.dev().to_ne_bytes(), &of.ino().to_ne_bytes()].concat();
@@ -137,7 +140,7 @@ fn ask(name: &str, file: &File, to: &Path) -> io::Result<Option<u64>> {
             }
             ((b'L', len), None) => {
                 let len = number(len).ok_or_else(strange)?;
-                let made = File::options().write(true).create_new(true).mode(0o600).open(to)?;
+                let made = make()?;
                 made.set_len(len)?;
                 copy = Some((made, len));
             }

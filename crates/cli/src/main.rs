@@ -9,6 +9,7 @@
 //! | `ask` | questions to the user |
 //! | `verdict` | what a look at a file means for its user |
 //! | `heat` | how many writes each part of a file had, and pictures of it |
+//! | `place` | what commands make in folders of other users |
 //! | `live` | copies of files that another process has open |
 //! | `commands` | a file or a folder for each command |
 //!
@@ -20,6 +21,7 @@ mod commands;
 mod heat;
 mod live;
 mod outcome;
+mod place;
 mod progress;
 mod report;
 mod verdict;

@@ -13,7 +13,7 @@ const LEN: u64 = 16 << 20;
 pub fn run(common: &Common, of: &Bench) -> Result<Outcome, Failure> {
     let scratch = PairScratch::within(&of.folder, common)?;
     let options = scratch.options(common).create(true).len(LEN);
-    let file = options.open(scratch.path().join("bench"))?;
+    let file = options.open(scratch.home().path("bench"))?;
     let time = Duration::from_secs_f64(of.seconds);
     let mut report = Report::new("bench");
     report.text("folder", Some(of.folder.display().to_string()));

@@ -3,22 +3,24 @@
 use crate::args::{Common, Cp};
 use crate::live;
 use crate::outcome::{Failure, Outcome};
-use crate::progress::{Scratch, shown};
+use crate::place::Place;
+use crate::progress::shown;
 use crate::report::Report;
 use atomic_mmap::Error;
-use std::path::Path;
 
 /// Reads the file as the next open would recover it, and writes it to a new plain file. The file is
 /// not changed. A file in use is busy, unless its process serves copies: see [`live`].
 pub fn run(common: &Common, of: &Cp) -> Result<Outcome, Failure> {
-    refuse_existing(&of.to)?;
-    let len = into_new_file(&of.to, |copy| {
+    let place = Place::of(&of.to)?;
+    let len = place.fill(|scratch, name| {
         match shown(common.options()).read_only(true).open(&of.from) {
             Ok(file) => {
-                file.copy_to(copy)?;
+                file.copy_to(scratch.path(name))?;
                 Ok(file.len())
             }
-            Err(busy @ Error::Busy { .. }) => Ok(live::copy(&of.from, copy)?.ok_or(busy)?),
+            Err(busy @ Error::Busy { .. }) => {
+                Ok(live::copy(&of.from, &|| scratch.make_file(name))?.ok_or(busy)?)
+            }
             Err(error) => Err(error.into()),
         }
     })?;
@@ -28,32 +30,4 @@ pub fn run(common: &Common, of: &Cp) -> Result<Outcome, Failure> {
     report.bytes("length", len);
     report.print(common.json)?;
     Ok(Outcome::Ok)
-}
-
-/// Refuses a name that is taken, before there is work to do.
-pub fn refuse_existing(to: &Path) -> Result<(), Failure> {
-    if to.symlink_metadata().is_ok() {
-        let exists = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
-        return Err(Failure::io(to)(exists));
-    }
-    Ok(())
-}
-
-/// Makes a file in a scratch folder, and gives it its name. The caller makes it durable, and this
-/// its name. Returns what `make` returns.
-pub fn into_new_file<T>(
-    to: &Path,
-    make: impl FnOnce(&Path) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    let scratch = Scratch::within(folder)?;
-    let copy = scratch.path().join("copy");
-    let made = make(&copy)?;
-    // A link, and no rename, so that a file that came meanwhile is not replaced.
-    std::fs::hard_link(&copy, to).map_err(Failure::io(to))?;
-    std::fs::File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(Failure::io(folder))?;
-    Ok(made)
 }

@@ -7,22 +7,25 @@ use crate::report::Report;
 use atomic_mmap::{CloseMode, MEDIUM_VARIABLE, Medium, Survives};
 use rustix::fs::{FallocateFlags, OFlags, XattrFlags};
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::io::Write;
 
 /// The attribute that is tried. It is of the same kind as the crate's own.
 const ATTRIBUTE: &str = "user.atomic-mmap-doctor";
+
+/// The name of the file that is tried.
+const PROBE: &str = "probe";
 
 /// Makes a small pair in a scratch folder, and asks it. So the answer is the library's own.
 pub fn run(common: &Common, of: &Folder) -> Result<Outcome, Failure> {
     let scratch = PairScratch::within(&of.folder, common)?;
     let mut report = Report::new("doctor");
     report.text("folder", Some(of.folder.display().to_string()));
-    let probe = scratch.path().join("probe");
-    std::fs::write(&probe, [0; 4096]).map_err(Failure::io(&probe))?;
+    let failed = || Failure::io(&of.folder);
+    let mut probe = scratch.home().make_file(PROBE).map_err(failed())?;
+    probe.write_all(&[0; 4096]).map_err(failed())?;
     report.text("file_system", file_system(&probe));
     let options = scratch.options(common).create(true).len(4096);
-    let file = options.open(scratch.path().join("pair"))?;
+    let file = options.open(scratch.home().path("pair"))?;
     let (medium, now, synced) = (file.medium(), file.survives(), file.survives_after_sync());
     file.close(CloseMode::Spatial)?;
     // A forced medium says nothing about the file system.
@@ -47,14 +50,12 @@ pub fn run(common: &Common, of: &Folder) -> Result<Outcome, Failure> {
     } else {
         report.flag("map_sync", medium == Medium::Dax);
     }
-    let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
-    let direct = File::options().read(true).write(true).custom_flags(direct).open(&probe);
+    let direct = scratch.home().open_file(PROBE, OFlags::RDWR | OFlags::DIRECT);
     said(&mut report, "o_direct", direct.is_ok(), "points are written past the page cache");
-    let file = File::options().read(true).write(true).open(&probe).map_err(Failure::io(&probe))?;
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let punched = rustix::fs::fallocate(&file, hole, 0, 4096);
+    let punched = rustix::fs::fallocate(&probe, hole, 0, 4096);
     said(&mut report, "punch_hole", punched.is_ok(), "deployed pages give their space back");
-    let marked = rustix::fs::fsetxattr(&file, ATTRIBUTE, b"x", XattrFlags::CREATE);
+    let marked = rustix::fs::fsetxattr(&probe, ATTRIBUTE, b"x", XattrFlags::CREATE);
     said(&mut report, "xattr", marked.is_ok(), "marks tell moved and copied files apart");
     let barriers = rustix::thread::membarrier_query();
     let has = barriers.contains(rustix::thread::MembarrierQuery::PRIVATE_EXPEDITED);
@@ -71,9 +72,9 @@ fn said(report: &mut Report, name: &'static str, is_there: bool, why: &str) {
     report.add(name, is_there, if is_there { format!("yes: {why}") } else { "no".into() });
 }
 
-/// Returns the name of a file system by its number, for those that are common.
-fn file_system(path: &Path) -> Option<String> {
-    let kind = rustix::fs::statfs(path).ok()?.f_type;
+/// Returns the name of a file's file system by its number, for those that are common.
+fn file_system(file: &File) -> Option<String> {
+    let kind = rustix::fs::fstatfs(file).ok()?.f_type;
     Some(match kind as u32 {
         0x0000_ef53 => "ext".into(),
         0x5846_5342 => "xfs".into(),

@@ -2,12 +2,12 @@
 
 use super::{look_for, report};
 use crate::args::{Common, CopySnapshot};
-use crate::commands::cp::{into_new_file, refuse_existing};
 use crate::outcome::{Failure, Outcome};
+use crate::place::Place;
 use crate::progress::{Line, shown};
 use atomic_mmap::Snapshot;
 use std::fs::File;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Bytes that are read at once.
@@ -18,11 +18,14 @@ const PAGE: usize = 4096;
 /// Reads the file as the next open would recover it, and changes nothing. The new file is durable
 /// before it has its name.
 pub fn run(common: &Common, of: &CopySnapshot) -> Result<Outcome, Failure> {
-    refuse_existing(&of.to)?;
+    let place = Place::of(&of.to)?;
     let look = look_for(common, &of.of)?;
     let file = shown(common.options()).read_only(true).open(&of.of.file)?;
     let snapshot = file.open_snapshot(&of.of.name)?;
-    into_new_file(&of.to, |copy| write(&snapshot, copy, &of.to))?;
+    place.fill(|scratch, name| {
+        let copy = scratch.make_file(name).map_err(Failure::io(&of.to))?;
+        write(&snapshot, &copy, &of.to)
+    })?;
     let mut report = report("snapshot copy", &look, &of.of);
     report.text("to", Some(of.to.display().to_string()));
     report.bytes("length", snapshot.len());
@@ -32,10 +35,8 @@ pub fn run(common: &Common, of: &CopySnapshot) -> Result<Outcome, Failure> {
 
 /// Writes the snapshot to a new file that only its owner may read. Errors name the file `to`, which
 /// it becomes.
-fn write(snapshot: &Snapshot, copy: &Path, to: &Path) -> Result<(), Failure> {
+fn write(snapshot: &Snapshot, copy: &File, to: &Path) -> Result<(), Failure> {
     let io = || Failure::io(to);
-    let mut how = File::options();
-    let copy = how.write(true).create_new(true).mode(0o600).open(copy).map_err(io())?;
     let (len, mut line) = (snapshot.len(), Line::new());
     copy.set_len(len).map_err(io())?;
     let mut piece = vec![0; PIECE.min(len as usize)];
