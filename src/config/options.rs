@@ -32,6 +32,7 @@ pub struct Options {
     pub(crate) len: u64,
     pub(crate) max_len: Option<u64>,
     pub(crate) medium: Option<Medium>,
+    pub(crate) identity: Option<(u64, u64)>,
     pub(crate) any_file_system: bool,
     pub(crate) reflection_dir: Option<PathBuf>,
     pub(crate) deploy: DeployPolicy,
@@ -62,6 +63,7 @@ impl Default for Options {
             len: 0,
             max_len: None,
             medium: None,
+            identity: None,
             any_file_system: false,
             reflection_dir: None,
             deploy: DeployPolicy::Lazy,
@@ -134,6 +136,31 @@ impl Options {
     /// [`AtomicMappedFile::create`](crate::AtomicMappedFile::create) also grows a shorter file.
     pub fn len(mut self, len: u64) -> Self {
         self.len = len;
+        self
+    }
+
+    /// Opens only the file with these numbers of its device and its inode, as
+    /// `std::os::unix::fs::MetadataExt` has them. Default: any file.
+    ///
+    /// For a program that has looked at the file before, by a descriptor: another user of the
+    /// folder may have given its name to another file since. Opening is then
+    /// [`Error::Io`](crate::Error::Io) of kind `NotFound`, and has changed nothing.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # let path = dir.path().join("state.dat");
+    /// # #[cfg(unix)] {
+    /// use std::os::unix::fs::MetadataExt;
+    ///
+    /// let found = std::fs::File::create(&path)?.metadata()?;
+    /// let options = atomic_mmap::AtomicMappedFile::options().len(4096);
+    /// options.clone().identity(found.dev(), found.ino()).open(&path)?;
+    /// assert!(options.identity(found.dev(), found.ino() + 1).open(&path).is_err());
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn identity(mut self, device: u64, inode: u64) -> Self {
+        self.identity = Some((device, inode));
         self
     }
 

@@ -384,6 +384,14 @@ impl<'a> Opening<'a> {
             io::ErrorKind::InvalidInput => Error::NotRegular { path: self.path.to_owned() },
             _ => Error::of_opening(self.given, e),
         })?;
+        if let Some(asked) = self.options.identity {
+            let is = self.stat(&file, self.path)?;
+            if (is.dev, is.ino) != asked {
+                let why = "another file has this name by now";
+                let other = io::Error::new(io::ErrorKind::NotFound, why);
+                return Err(Error::io("open", self.path, other));
+            }
+        }
         let platform = self.platform;
         Ok(HomeFile { platform, file, is_new, if_it_fails: None, is_locked: false })
     }

@@ -274,15 +274,13 @@ impl Pair {
     fn open(&self, writes: bool) -> Result<State> {
         for _ in 0..TRIES {
             let Some(path) = self.path() else { break };
-            let opened = options().read_only(!writes).open(&path);
-            // Another process may have renamed the file meanwhile, and another file has its path.
-            let is_ours = self.path().is_some_and(|now| now == path);
-            match opened {
-                Ok(file) if is_ours => return Ok(State::Open { file, is_read_only: !writes }),
-                Ok(file) => {
-                    file.close(CloseMode::Spatial).map_err(|error| Errno::of(&error))?;
+            let (device, inode) = self.identity;
+            // Another process may rename the file meanwhile, and give its path to another one.
+            match options().identity(device, inode).read_only(!writes).open(&path) {
+                Ok(file) => return Ok(State::Open { file, is_read_only: !writes }),
+                Err(error) if self.path().is_some_and(|now| now == path) => {
+                    return Err(Errno::of(&error));
                 }
-                Err(error) if is_ours => return Err(Errno::of(&error)),
                 Err(_) => {}
             }
         }

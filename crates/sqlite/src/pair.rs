@@ -8,6 +8,7 @@ use crate::locks::Locks;
 use crate::settings::Settings;
 use crate::versions::Versions;
 use atomic_mmap::{AtomicMappedFile, Error};
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -26,9 +27,13 @@ pub(crate) struct Identity {
 impl Identity {
     /// Returns the identity of the file at `path`.
     pub fn of(path: &Path) -> std::io::Result<Self> {
-        let found = std::fs::metadata(path)?;
+        std::fs::metadata(path).map(|found| Identity::told_by(&found))
+    }
+
+    /// Returns the identity of the file with this metadata.
+    pub fn told_by(found: &Metadata) -> Self {
         let process = std::process::id();
-        Ok(Identity { process, device: found.dev(), inode: found.ino() })
+        Identity { process, device: found.dev(), inode: found.ino() }
     }
 }
 
@@ -57,6 +62,8 @@ impl Pair {
     ) -> Result<Self> {
         refuse_log(path)?;
         let options = AtomicMappedFile::options().durability(settings.durability);
+        // The file that is guarded, whatever file its name is of by now.
+        let options = options.identity(identity.device, identity.inode);
         let mut options = options.close_on_drop(settings.close);
         if let Some(medium) = settings.medium {
             options = options.medium(medium);

@@ -64,7 +64,11 @@ fn try_open(path: &Path, access: Access, settings: &Settings) -> Result<Arc<Pair
         |error: io::Error| Failure::of_io(&error, Code::CANTOPEN, &path.display().to_string());
     // The file is made before it has an identity. A file that exists is opened below, once.
     let created = if access.create { create(path, access.exclusive).map_err(fail)? } else { None };
-    let identity = Identity::of(path).map_err(fail)?;
+    let identity = match &created {
+        Some((file, _)) => file.metadata().map(|found| Identity::told_by(&found)),
+        None => Identity::of(path),
+    };
+    let identity = identity.map_err(fail)?;
     let entry = entry(identity);
     let mut entry = entry.lock();
     if let Some(pair) = entry.pair.upgrade() {
@@ -77,7 +81,19 @@ fn try_open(path: &Path, access: Access, settings: &Settings) -> Result<Arc<Pair
     }
     let (file, is_writable) = match created.or_else(|| entry.refused.take()) {
         Some(handle) => handle,
-        None => open_file(path).map_err(fail)?,
+        None => {
+            let (file, is_writable) = open_file(path).map_err(fail)?;
+            let found = file.metadata().map_err(fail)?;
+            if !found.is_file() {
+                let message = format!("{}: not a regular file", path.display());
+                return Err(Failure::new(Code::CANTOPEN, message));
+            }
+            if Identity::told_by(&found) != identity {
+                let message = format!("{}: another file has this name by now", path.display());
+                return Err(Failure::new(Code::BUSY, message));
+            }
+            (file, is_writable)
+        }
     };
     let guard = match Guard::take(file, access.write && is_writable).map_err(fail)? {
         Taken::Guard(guard) => guard,
@@ -105,11 +121,14 @@ fn create(path: &Path, exclusive: bool) -> io::Result<Option<Handle>> {
     }
 }
 
-/// Opens the file for writing if it may be, else for reading.
+/// Opens the file for writing if it may be, else for reading. Does not wait for the other end of a
+/// pipe.
 fn open_file(path: &Path) -> io::Result<Handle> {
-    match OpenOptions::new().read(true).write(true).open(path) {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    match options.clone().write(true).open(path) {
         Ok(file) => Ok((file, true)),
-        Err(_) => Ok((File::open(path)?, false)),
+        Err(_) => Ok((options.open(path)?, false)),
     }
 }
 

@@ -11,6 +11,8 @@ use crate::journals::{self, MemoryJournal, Place};
 use crate::main_file::MainFile;
 use crate::registry::Access;
 use crate::settings::Settings;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::path::Path;
 
 /// The flags of `xOpen`.
@@ -76,6 +78,25 @@ pub(crate) fn open(
             Err(Failure::new(Code::CANTOPEN, message))
         }
         _ => Ok(Opened::Below),
+    }
+}
+
+/// Refuses a name that the kernel does not follow to the file `full`, to which the VFS below has
+/// resolved it. That VFS reads links itself. So it also follows those that another user has put
+/// into a shared folder, which the kernel refuses (`fs.protected_symlinks`).
+pub(crate) fn check_links(name: &Path, full: &Path) -> Result<()> {
+    let refuse =
+        |why: &str| Err(Failure::new(Code::CANTOPEN, format!("{}: {why}", name.display())));
+    match rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::ACCESS) => refuse("the system does not let this user follow the name"),
+        Err(_) => Ok(()),
+        Ok(named) => {
+            let (named, found) = (rustix::fs::fstat(named), rustix::fs::lstat(full));
+            match named.ok().zip(found.ok()) {
+                Some((a, b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino) => Ok(()),
+                _ => refuse("another file has this name by now"),
+            }
+        }
     }
 }
 

@@ -35,7 +35,6 @@ impl Store {
 }
 
 const UUID: [u8; 16] = *b"0123456789abcdef";
-const HOW: OpenHow = OpenHow { create_new: false, mode: 0o600, reads_only: false };
 const REACH: u64 = 64 << 20;
 
 /// A path of a file in memory, which is removed on drop.
@@ -51,7 +50,8 @@ impl Scratch {
     }
 
     fn mapped(&self, platform: &Platform) -> MappedFile {
-        let file = platform.open(&platform.name(&self.0).unwrap(), HOW).unwrap();
+        let how = OpenHow { create_new: !self.0.exists(), mode: 0o600, reads_only: false };
+        let file = platform.open(&platform.name(&self.0).unwrap(), how).unwrap();
         let len = platform.stat(&file).unwrap().len;
         let mapping = platform.map(&file, REACH, false).unwrap();
         MappedFile::new(platform.clone(), FileId::Snapshots, self.0.clone(), file, mapping, len)

@@ -22,7 +22,7 @@ mod by_folder {
     use super::super::stat::{self, FileStat, UNMAPPED};
     use super::super::{FileSystem, linux};
     use crate::mutant::planted;
-    use crate::primitive::Mutex;
+    use parking_lot::Mutex;
     use std::ffi::{CStr, CString, OsStr, OsString};
     use std::fs::File;
     use std::io;
@@ -31,13 +31,13 @@ mod by_folder {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     use std::os::unix::fs::MetadataExt;
     use std::path::{Path, PathBuf};
-    use std::ptr::NonNull;
     use std::sync::{Arc, Weak};
 
     /// The maximal number of links that are followed one after the other, as in the kernel.
     const MOST_LINKS: usize = 40;
 
-    /// The folders that are open, so that the files of one folder share its descriptor.
+    /// The folders that are open, so that the files of one folder share its descriptor. No thread
+    /// waits for the lock, so it is not one from `primitive`.
     static OPEN: Mutex<Vec<Weak<Folder>>> = Mutex::new(Vec::new());
 
     /// Opens a folder in order to look up names in it, relative to `within` or to the current
@@ -56,21 +56,18 @@ mod by_folder {
             opened => opened?,
         };
         let told = open.metadata()?;
-        let is_it = |folder: &Folder, path: &Path| {
-            let told_of = folder.open.as_ref().map(File::metadata);
-            folder.path() == path
-                && matches!(told_of, Some(Ok(of)) if (of.dev(), of.ino()) == (told.dev(), told.ino()))
-        };
         let path = path_of(&open).map_or_else(|| std::fs::canonicalize(path), Ok)?;
-        let mut all = OPEN.lock();
+        let folder = Folder::new(path, Some(open)).known_as((told.dev(), told.ino()));
+        // In a child of `fork`, a thread of the parent may have locked the list, which then stays
+        // locked. Without it the folder gets a descriptor of its own.
+        let Some(mut all) = OPEN.try_lock() else { return Ok(Arc::new(folder)) };
         all.retain(|folder| folder.strong_count() > 0);
         let mut known = all.iter().filter_map(Weak::upgrade);
-        if let Some(folder) = known.find(|folder| is_it(folder, &path)) {
-            return Ok(folder);
-        }
-        let folder = Arc::new(Folder::new(path, Some(open)));
-        all.push(Arc::downgrade(&folder));
-        Ok(folder)
+        Ok(known.find(|known| known.is(&folder)).unwrap_or_else(|| {
+            let folder = Arc::new(folder);
+            all.push(Arc::downgrade(&folder));
+            folder
+        }))
     }
 
     /// Returns the path that an open folder has now, if the kernel tells.
@@ -257,38 +254,32 @@ mod by_folder {
 
     /// Returns up to `most` names in a folder, in no order.
     pub fn list(folder: &Folder, most: usize) -> io::Result<Vec<OsString>> {
-        /// A stream of names. It is closed when it is dropped.
-        struct Stream(NonNull<libc::DIR>);
-        impl Drop for Stream {
-            fn drop(&mut self) {
-                // SAFETY: the stream is open, and is not used afterwards.
-                unsafe { libc::closedir(self.0.as_ptr()) };
-            }
-        }
-        // A descriptor of its own, since the stream moves its position and closes it.
+        /// `d_reclen` of `linux_dirent64`, 16 bits, and `d_name`, a C string.
+        const LEN: usize = 16;
+        const NAME: usize = 19;
+        // A descriptor of its own, since the calls move its position. A stream of libc would close
+        // it behind the back of a program that counts its descriptors.
         let open = open_at(folder, OsStr::new("."), libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
-        // SAFETY: the descriptor is open; the stream owns it from here on.
-        let stream = unsafe { libc::fdopendir(open.as_raw_fd()) };
-        let stream = Stream(NonNull::new(stream).ok_or_else(io::Error::last_os_error)?);
-        std::mem::forget(open);
-        let mut names = Vec::new();
-        while names.len() < most {
-            // SAFETY: the calling thread's own number of the last error.
-            unsafe { *libc::__errno_location() = 0 };
-            // SAFETY: the stream is open, and this thread alone has it.
-            let entry = unsafe { libc::readdir(stream.0.as_ptr()) };
-            let Some(entry) = NonNull::new(entry) else {
-                let error = io::Error::last_os_error();
-                return if error.raw_os_error() == Some(0) { Ok(names) } else { Err(error) };
-            };
-            // SAFETY: the entry lives until the next call on the stream, and its name ends with
-            // NUL.
-            let name = unsafe { CStr::from_ptr((&raw const (*entry.as_ptr()).d_name).cast()) };
-            if !matches!(name.to_bytes(), b"." | b"..") {
-                names.push(OsStr::from_bytes(name.to_bytes()).to_owned());
+        let (mut names, mut buffer) = (Vec::new(), vec![0_u8; 32 << 10]);
+        loop {
+            let (fd, to, len) = (open.as_raw_fd(), buffer.as_mut_ptr(), buffer.len());
+            // SAFETY: the descriptor is open, and the buffer has the length that is passed.
+            let read = unsafe { libc::syscall(libc::SYS_getdents64, fd, to, len) };
+            let read = usize::try_from(read).map_err(|_| io::Error::last_os_error())?;
+            let mut entries = &buffer[..read];
+            if read == 0 || names.len() >= most {
+                return Ok(names);
+            }
+            while let Some(len) = entries.get(LEN..LEN + 2) {
+                let len = usize::from(u16::from_ne_bytes([len[0], len[1]]));
+                let (entry, rest) = entries.split_at(len);
+                let name = CStr::from_bytes_until_nul(&entry[NAME..]).unwrap_or_default();
+                if !matches!(name.to_bytes(), b"." | b"..") && names.len() < most {
+                    names.push(OsStr::from_bytes(name.to_bytes()).to_owned());
+                }
+                entries = rest;
             }
         }
-        Ok(names)
     }
 
     /// Renames a file, and fails with `AlreadyExists` if something is at the new name.

@@ -24,12 +24,30 @@ pub struct Folder {
         expect(dead_code, reason = "always `None` here")
     )]
     pub(super) open: Option<File>,
+    /// Device and inode of the open folder.
+    #[cfg_attr(
+        not(all(target_os = "linux", not(atomic_mmap_portable))),
+        expect(dead_code, reason = "always `None` here")
+    )]
+    identity: Option<(u64, u64)>,
 }
 
 impl Folder {
     /// Creates the folder at `path`, open where the system looks names up in open folders.
     pub(super) fn new(path: PathBuf, open: Option<File>) -> Folder {
-        Folder { path, open }
+        Folder { path, open, identity: None }
+    }
+
+    /// Returns this folder with its device and inode.
+    #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
+    pub(super) fn known_as(self, identity: (u64, u64)) -> Folder {
+        Folder { identity: Some(identity), ..self }
+    }
+
+    /// Returns `true` if the other folder is this one, opened by the same path.
+    #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
+    pub(super) fn is(&self, other: &Folder) -> bool {
+        (self.identity, &self.path) == (other.identity, &other.path)
     }
 
     /// Returns the folder's path when it was opened, for messages.

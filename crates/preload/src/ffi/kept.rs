@@ -6,12 +6,13 @@
 //!
 //! Invariant: nothing here asks for the state of a pair, which the caller may have locked.
 
-use super::path::{self, Chosen};
+use super::path::{self, Chosen, Owned};
 use super::real;
 use crate::errno::{Errno, Result};
+use crate::pair::Identity;
 use crate::{log, pair};
 use atomic_mmap::{CloseMode, Decision, OnMismatch};
-use libc::{AT_EMPTY_PATH, AT_FDCWD};
+use libc::AT_EMPTY_PATH;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -19,8 +20,12 @@ use std::path::PathBuf;
 /// The companions that a file keeps for its snapshots.
 pub(super) struct Kept {
     home: PathBuf,
-    /// The reflection file comes last, since the others are found by it.
-    companions: Vec<PathBuf>,
+    identity: Identity,
+    /// The folder of the home file, and of its companions.
+    folder: Owned,
+    /// The names of the companions. The reflection file comes last, since the others are found by
+    /// it.
+    companions: Vec<CString>,
     snapshots: usize,
     /// There is nothing to recover, and all bytes are in the home file.
     pub is_home: bool,
@@ -35,7 +40,10 @@ impl Kept {
             if !chosen.has_companion() {
                 return Ok(None);
             }
-            let look = pair::options().inspect(chosen.path());
+            // Another user of the folder may have given the name to another file.
+            let folder = chosen.folder().ok_or(Errno(libc::ENOENT))?;
+            let (device, inode) = chosen.identity;
+            let look = pair::options().identity(device, inode).inspect(chosen.path());
             let look = look.map_err(|error| Errno::of(&error))?;
             if look.snapshots.is_empty() {
                 return Ok(None);
@@ -46,9 +54,12 @@ impl Kept {
                 visited.map_err(|error| Errno::of(&error))?;
             }
             let companions = [look.journal, look.snapshot_file, look.reflection];
+            let name = |path: PathBuf| CString::new(path.file_name()?.as_bytes()).ok();
             Ok(Some(Kept {
                 home: look.home,
-                companions: companions.into_iter().flatten().collect(),
+                identity: chosen.identity,
+                folder,
+                companions: companions.into_iter().flatten().filter_map(name).collect(),
                 snapshots: look.snapshots.len(),
                 is_home,
                 is_open: look.is_open,
@@ -59,11 +70,11 @@ impl Kept {
     /// Removes the companions of a file that has lost its last name.
     pub fn remove(&self) {
         note_removal(self.snapshots);
-        for companion in &self.companions {
-            let Ok(name) = CString::new(companion.as_os_str().as_bytes()) else { continue };
+        for name in &self.companions {
             // SAFETY: a text with its zero byte.
-            if unsafe { real::unlinkat(AT_FDCWD, name.as_ptr(), 0) } != 0 {
-                log::line(&format!("{} cannot be removed, and stays", companion.display()));
+            if unsafe { real::unlinkat(self.folder.fd(), name.as_ptr(), 0) } != 0 {
+                let name = name.to_string_lossy();
+                log::line(&format!("the companion {name} cannot be removed, and stays"));
             }
         }
     }
@@ -71,14 +82,8 @@ impl Kept {
     /// Gives the companions the mode and the owner of their file.
     pub fn follow(&self, home: &Chosen) {
         let Some(home) = path::stat(home.fd(), c"", AT_EMPTY_PATH) else { return };
-        for companion in &self.companions {
-            let Ok(name) = CString::new(companion.as_os_str().as_bytes()) else { continue };
-            // SAFETY: a text with its zero byte.
-            let done = unsafe {
-                let owned = real::lchown(name.as_ptr(), home.st_uid, home.st_gid);
-                owned | real::chmod(name.as_ptr(), home.st_mode & 0o777)
-            };
-            if done != 0 {
+        for name in &self.companions {
+            if !self.folder.file(name).is_some_and(|companion| follow(&companion, &home)) {
                 log::line("a companion does not get the mode or the owner of its file");
             }
         }
@@ -90,12 +95,25 @@ impl Kept {
             return; // the next close notes the time
         }
         pair::unforked(|| {
-            let options = pair::options().on_mismatch(OnMismatch::Trust);
+            let (device, inode) = self.identity;
+            let options = pair::options().identity(device, inode).on_mismatch(OnMismatch::Trust);
             let closed = options.open(&self.home).and_then(|file| file.close(CloseMode::Spatial));
             if let Err(error) = closed {
                 log::line(&error.to_string());
             }
         });
+    }
+}
+
+/// Gives a companion the mode and the owner of its file. Returns `false` if that fails.
+fn follow(companion: &Owned, home: &libc::stat) -> bool {
+    let fd = companion.fd();
+    // A descriptor that only names a file has its mode changed by this path alone.
+    let Ok(path) = CString::new(format!("/proc/self/fd/{fd}")) else { return false };
+    // SAFETY: texts with their zero bytes.
+    unsafe {
+        let owned = real::fchownat(fd, c"".as_ptr(), home.st_uid, home.st_gid, AT_EMPTY_PATH);
+        owned | real::chmod(path.as_ptr(), home.st_mode & 0o777) == 0
     }
 }
 

@@ -158,10 +158,7 @@ unsafe fn unlink_at(dir: c_int, name: *const c_char, flags: c_int) -> c_int {
 fn forget_companions(chosen: &path::Chosen, snapshots: usize) {
     if pair::is_open(chosen.identity) {
         kept::note_removal(snapshots);
-        path::companions(chosen.identity, |_, name| {
-            // SAFETY: a text with its zero byte.
-            unsafe { real::unlinkat(AT_FDCWD, name.as_ptr(), 0) };
-        });
+        path::companions(chosen.identity, path::remove);
     }
 }
 

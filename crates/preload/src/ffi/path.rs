@@ -95,20 +95,9 @@ pub(super) struct Chosen {
     buffer: Buffer,
     len: usize,
     fd: c_int,
-    /// The descriptor is closed with this value.
-    is_own: bool,
+    /// The descriptor, if it is closed with this value.
+    _own: Option<Owned>,
     pub identity: Identity,
-}
-
-impl Drop for Chosen {
-    fn drop(&mut self) {
-        if self.is_own {
-            let before = errno();
-            // SAFETY: the descriptor is this value's own.
-            unsafe { real::close(self.fd) };
-            super::set_errno(before);
-        }
-    }
 }
 
 impl Chosen {
@@ -124,6 +113,14 @@ impl Chosen {
     pub fn has_companion(&self) -> bool {
         let folder = self.path().parent().unwrap_or(Path::new("/"));
         folder.join(format!(".atomic-mmap.{:x}", self.identity.1)).exists()
+    }
+
+    /// Opens the folder in which the file has its name. Returns `None` if the name is another
+    /// file's by now.
+    pub fn folder(&self) -> Option<Owned> {
+        let path = std::ffi::CString::new(&self.buffer[..self.len]).ok()?;
+        let folder = open_folder(libc::AT_FDCWD, &path)?;
+        folder.has(name_of(&path), self.identity).then_some(folder)
     }
 
     /// Returns `true` if the file has no name any more.
@@ -171,22 +168,10 @@ pub(super) unsafe fn chosen(dir: c_int, path: *const c_char, flags: c_int) -> Op
         return None;
     }
     let before = errno();
-    // SAFETY: as the caller promises. The descriptor is closed below.
+    // SAFETY: as the caller promises.
     let fd = unsafe { real::openat(dir, path, libc::O_PATH | libc::O_CLOEXEC | flags, 0) };
-    let found = (fd >= 0).then(|| chosen_fd(fd)).flatten();
-    let found = match found {
-        Some(mut chosen) => {
-            chosen.is_own = true;
-            Some(chosen)
-        }
-        None => {
-            if fd >= 0 {
-                // SAFETY: the descriptor of above.
-                unsafe { real::close(fd) };
-            }
-            None
-        }
-    };
+    let own = (fd >= 0).then_some(Owned(fd));
+    let found = own.and_then(|own| Some(Chosen { _own: Some(own), ..chosen_fd(fd)? }));
     super::set_errno(before);
     found
 }
@@ -204,7 +189,7 @@ pub(super) fn chosen_fd(fd: c_int) -> Option<Chosen> {
     let identity = identity(&found);
     // A file without a name needs no recovery: it ends with its descriptors.
     let is_chosen = is_described && found.st_nlink > 0 || pair::is_open(identity);
-    is_chosen.then_some(Chosen { buffer, len, fd, is_own: false, identity })
+    is_chosen.then_some(Chosen { buffer, len, fd, _own: None, identity })
 }
 
 /// Calls `body` with each companion of a file that this process has open: with its descriptor and
@@ -236,8 +221,58 @@ fn split(path: &CStr) -> (&[u8], &[u8]) {
     bytes.split_at(cut)
 }
 
-/// Calls `body` with a descriptor of the folder of a path.
-fn in_folder<R>(dir: c_int, path: &CStr, body: impl FnOnce(c_int) -> Option<R>) -> Option<R> {
+/// Returns the last name of a path.
+fn name_of(path: &CStr) -> &CStr {
+    let bytes = path.to_bytes_with_nul();
+    CStr::from_bytes_with_nul(&bytes[split(path).0.len()..]).unwrap_or_default()
+}
+
+/// A descriptor that names a file or a folder, closed on drop.
+pub(super) struct Owned(c_int);
+
+impl Owned {
+    pub fn fd(&self) -> c_int {
+        self.0
+    }
+
+    /// Returns `true` if this folder has the file under this name itself, not by a link.
+    fn has(&self, name: &CStr, file: Identity) -> bool {
+        let found = stat(self.0, name, libc::AT_SYMLINK_NOFOLLOW);
+        found.is_some_and(|found| identity(&found) == file)
+    }
+
+    /// Names the file in this folder, if it is a regular file with one name. A link is not
+    /// followed.
+    pub fn file(&self, name: &CStr) -> Option<Owned> {
+        let how = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+        // SAFETY: a text with its zero byte.
+        let fd = unsafe { real::openat(self.0, name.as_ptr(), how, 0) };
+        let file = (fd >= 0).then_some(Owned(fd))?;
+        (regular(fd)?.st_nlink == 1).then_some(file)
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let before = errno();
+        // SAFETY: the descriptor is this value's own.
+        unsafe { real::close(self.0) };
+        super::set_errno(before);
+    }
+}
+
+/// Removes the name of an open file, if it is still that file's.
+pub(super) fn remove(fd: c_int, path: &CStr) {
+    let Some((folder, found)) = open_folder(libc::AT_FDCWD, path).zip(regular(fd)) else { return };
+    let name = name_of(path);
+    if folder.has(name, identity(&found)) {
+        // SAFETY: a text with its zero byte.
+        unsafe { real::unlinkat(folder.fd(), name.as_ptr(), 0) };
+    }
+}
+
+/// Opens the folder of a path.
+fn open_folder(dir: c_int, path: &CStr) -> Option<Owned> {
     let mut name = [0; libc::PATH_MAX as usize];
     let folder = match split(path).0 {
         b"" => b".",
@@ -245,15 +280,10 @@ fn in_folder<R>(dir: c_int, path: &CStr, body: impl FnOnce(c_int) -> Option<R>) 
     };
     name.get_mut(..folder.len())?.copy_from_slice(folder);
     let before = errno();
-    // SAFETY: a name with a zero byte. The descriptor is closed below.
+    // SAFETY: a name with a zero byte.
     let fd = unsafe { real::openat(dir, name.as_ptr().cast(), libc::O_PATH | libc::O_CLOEXEC, 0) };
-    let told = (fd >= 0).then(|| body(fd)).flatten();
-    if fd >= 0 {
-        // SAFETY: the descriptor of above.
-        unsafe { real::close(fd) };
-    }
     super::set_errno(before);
-    told
+    (fd >= 0).then_some(Owned(fd))
 }
 
 /// Returns the identity of the folder of a path.
@@ -262,9 +292,8 @@ fn in_folder<R>(dir: c_int, path: &CStr, body: impl FnOnce(c_int) -> Option<R>) 
 /// `path` is a text with its zero byte.
 pub(super) unsafe fn folder(dir: c_int, path: *const c_char) -> Option<Identity> {
     // SAFETY: as the caller promises.
-    in_folder(dir, unsafe { CStr::from_ptr(path) }, |fd| {
-        stat(fd, c"", libc::AT_EMPTY_PATH).map(|found| identity(&found))
-    })
+    let folder = open_folder(dir, unsafe { CStr::from_ptr(path) })?;
+    stat(folder.fd(), c"", libc::AT_EMPTY_PATH).map(|found| identity(&found))
 }
 
 /// Returns `true` if a path names a chosen file, or would name one if that file were there.
@@ -281,9 +310,9 @@ pub(super) unsafe fn would_be_chosen(path: *const c_char) -> bool {
         if stat(libc::AT_FDCWD, name, 0).is_some() {
             return false;
         }
-        let described = in_folder(libc::AT_FDCWD, name, |fd| {
+        let described = open_folder(libc::AT_FDCWD, name).and_then(|folder| {
             let mut buffer = [0; libc::PATH_MAX as usize];
-            let len = of(fd, &mut buffer)?.len();
+            let len = of(folder.fd(), &mut buffer)?.len();
             let last = split(name).1;
             let to = buffer.get_mut(len..len + 1 + last.len())?;
             to[0] = b'/';

@@ -135,6 +135,30 @@ unsafe extern "C" fn access(
     })
 }
 
+unsafe extern "C" fn full_path_name(
+    vfs: *mut RawVfs,
+    name: *const c_char,
+    len: c_int,
+    to: *mut c_char,
+) -> c_int {
+    caught(Code::CANTOPEN.0, || {
+        // SAFETY: SQLite calls with one of our VFS, a name, and `len` bytes for the result, which
+        // the VFS below ends with a zero.
+        unsafe {
+            let app = app(vfs);
+            let told = ((*app.below).full_path_name)(app.below, name, len, to);
+            // The low byte is that of success, also for a name with links.
+            if told & 0xFF != Code::OK.0 {
+                return told;
+            }
+            let checked = path(name)
+                .zip(path(to))
+                .map_or(Ok(()), |(name, full)| vfs::check_links(name, full));
+            checked.map_or_else(|failure| report(&app.api, failure), |()| told)
+        }
+    })
+}
+
 /// Defines entries that the VFS below answers.
 macro_rules! below {
     ($($entry:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {$(
@@ -149,7 +173,6 @@ macro_rules! below {
 }
 
 below! {
-    full_path_name(name: *const c_char, len: c_int, to: *mut c_char) -> c_int;
     dl_open(name: *const c_char) -> *mut c_void;
     dl_error(len: c_int, to: *mut c_char) -> ();
     dl_sym(library: *mut c_void, symbol: *const c_char) -> DlSymbol;

@@ -164,3 +164,31 @@ fn a_moved_database_is_not_written_to() {
     assert_eq!(one(&own, "SELECT sum(a) FROM t"), "3");
     std::io::stdout().flush().expect("flush");
 }
+
+/// An open of a pipe for reading alone waits for a writer, and SQLite's own resolution of links
+/// passes over the kernel's rule for links in shared folders.
+#[test]
+fn no_database_is_opened_through_another_users_link_nor_is_a_pipe_waited_for() {
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+    let ground = Scratch::in_memory();
+    let pipe = std::ffi::CString::new(ground.path("pipe").into_os_string().into_encoded_bytes());
+    // SAFETY: a C string.
+    assert_eq!(unsafe { libc::mkfifo(pipe.expect("no zero").as_ptr(), 0o400) }, 0);
+    try_ours(&ground.path("pipe"), "").expect_err("no database");
+
+    drop(ours(&ground.path("db")));
+    symlink("db", ground.path("link")).expect("a link");
+    drop(ours(&ground.path("link")));
+    let folder = ground.path("db").parent().expect("a folder").to_owned();
+    let mode = std::fs::Permissions::from_mode(0o1777);
+    std::fs::set_permissions(folder, mode).expect("chmod");
+    let rule = std::fs::read_to_string("/proc/sys/fs/protected_symlinks");
+    if lchown(ground.path("link"), Some(12_345), None).is_err() {
+        eprintln!("only root can give a link away");
+    } else if rule.is_ok_and(|rule| rule.trim() == "1") {
+        assert_eq!(code(try_ours(&ground.path("link"), "")), 14);
+    } else {
+        eprintln!("fs.protected_symlinks is off here");
+    }
+    drop(ours(&ground.path("db")));
+}
