@@ -19,6 +19,7 @@
 #![doc = concat!("[docs/format.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/format.md")]
 #![doc = concat!("[docs/recovery.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/recovery.md")]
 #![doc = concat!("[docs/soundness.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/soundness.md")]
+#![doc = concat!("[SECURITY.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/SECURITY.md")]
 #![doc = concat!("[docs/practical.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/practical.md")]
 #![doc = concat!("[docs/performance.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/performance.md")]
 #![doc = concat!("[docs/decisions/README.md]: ", env!("CARGO_PKG_REPOSITORY"), "/blob/HEAD/docs/decisions/README.md")]
