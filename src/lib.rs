@@ -136,6 +136,11 @@ pub mod testing {
     }
 }
 
+/// The look at environment variables by which the packages beside this one obey the caller of a
+/// setuid program as little as this one does.
+#[doc(hidden)]
+pub use platform::variable;
+
 /// Creates a scratch folder for the documentation's examples. It lies in `/dev/shm` if that
 /// exists, else in the system's temporary folder.
 #[doc(hidden)]

@@ -28,7 +28,7 @@ pub enum Integrity {
 
 /// Environment variable with the use of page sums of every file for which the program chooses none:
 /// `off`, `on-scrub` or `on-read`. [`Options::integrity`](crate::Options::integrity) takes
-/// precedence.
+/// precedence. A program with more rights than its caller, as a setuid program, ignores it.
 pub const INTEGRITY_VARIABLE: &str = "ATOMIC_MMAP_INTEGRITY";
 
 impl Integrity {

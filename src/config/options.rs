@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Environment variable that forces the medium of every file: `dax`, `page-cache` or `ram`.
-/// [`Options::medium`] takes precedence.
+/// [`Options::medium`] takes precedence. A program with more rights than its caller, as a setuid
+/// program, ignores the variable.
 pub const MEDIUM_VARIABLE: &str = "ATOMIC_MMAP_MEDIUM";
 
 /// Largest default length of a journal in bytes. It holds a thousand small durable points between

@@ -47,7 +47,7 @@ use machine::Simulated;
 use os::persistence_domain as domain;
 pub use os::{
     CacheIdentity, File, FileStat, FileSystem, Folder, Mapping, NO_TIME, Name, OpenHow, Table,
-    UNMAPPED, ZeroedWords, fork, membarrier as barrier, signals,
+    UNMAPPED, ZeroedWords, fork, membarrier as barrier, signals, variable,
 };
 #[cfg(feature = "recorder")]
 use recorder::Recorder;

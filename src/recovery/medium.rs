@@ -6,7 +6,7 @@ use crate::config::options::{MEDIUM_VARIABLE, Options};
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::mutant::planted;
-use crate::platform::{File, FileSystem, Mapping, Persistence, Platform};
+use crate::platform::{self, File, FileSystem, Mapping, Persistence, Platform};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(crate) fn forced(options: &Options, path: &Path) -> Result<Option<Medium>> {
     if options.medium.is_some() {
         return Ok(options.medium);
     }
-    let Some(name) = std::env::var_os(MEDIUM_VARIABLE) else { return Ok(None) };
+    let Some(name) = platform::variable(MEDIUM_VARIABLE) else { return Ok(None) };
     let name = name.to_string_lossy().into_owned();
     match name.parse() {
         Ok(medium) => Ok(Some(medium)),

@@ -22,6 +22,7 @@ use crate::mutant::{planted, unless};
 use crate::page_sum;
 use crate::pair::space::allocation_error;
 use crate::pair::sums::store_all_places;
+use crate::platform;
 use crate::units::{
     PAGE, PAGES_PER_REGION, PageIndex, REGION, RegionIndex, SLICE, SUPERCHUNK, WORD,
 };
@@ -36,7 +37,7 @@ pub(super) fn chosen(options: &Options, path: &Path) -> Result<Option<Integrity>
     if options.integrity.is_some() {
         return Ok(options.integrity);
     }
-    let Some(name) = std::env::var_os(INTEGRITY_VARIABLE) else { return Ok(None) };
+    let Some(name) = platform::variable(INTEGRITY_VARIABLE) else { return Ok(None) };
     let chosen = Integrity::of_name(&name.to_string_lossy());
     let unknown = || {
         let source = io::Error::new(io::ErrorKind::InvalidInput, "off, on-scrub or on-read");

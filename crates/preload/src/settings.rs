@@ -3,6 +3,7 @@
 //! Invariants:
 //! - They are read once, by the first call. A program that changes its environment later changes
 //!   nothing here.
+//! - A program that has more rights than its caller, as a setuid program has, has none of them.
 //! - Reading them and matching a path allocates nothing, and takes no lock: see `pattern`.
 //!
 //! May import: `pattern`.

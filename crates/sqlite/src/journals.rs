@@ -188,8 +188,8 @@ pub(crate) fn open(path: &Path) -> Result<MemoryJournal> {
 
 /// Opens a journal of a statement, which has no name.
 pub(crate) fn open_nameless() -> MemoryJournal {
-    let folder = std::env::temp_dir();
-    MemoryJournal { bytes: Arc::new(Mutex::new(Spill::new(&folder, BUDGET))) }
+    let folder = atomic_mmap::variable("TMPDIR").unwrap_or_else(|| "/tmp".into());
+    MemoryJournal { bytes: Arc::new(Mutex::new(Spill::new(folder.as_ref(), BUDGET))) }
 }
 
 /// A journal in memory, beyond a budget in an unlinked temporary file.

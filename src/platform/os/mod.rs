@@ -16,6 +16,7 @@ mod at;
 mod btrfs;
 mod cache;
 mod calls;
+mod environment;
 #[cfg(not(all(target_os = "linux", not(atomic_mmap_portable))))]
 mod fallback;
 mod file;
@@ -41,6 +42,7 @@ use linux as sys;
 pub use anon_words::ZeroedWords;
 pub use cache::CacheIdentity;
 pub use calls::OpenHow;
+pub use environment::variable;
 pub use file::File;
 pub use file_system::FileSystem;
 pub use name::{Folder, Name};

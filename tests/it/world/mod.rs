@@ -6,6 +6,7 @@
 //!
 //! Tests that mount file systems or change users need root, and say so where they are skipped.
 
+mod callers;
 mod doubts;
 mod identity;
 mod leftovers;
@@ -99,6 +100,7 @@ fn plays_the_child_if_it_is_one() {
             let _open = options().open(&path).expect("open");
             crash();
         }
+        "callers" => callers::play(&path),
         "chdir" => places::change_folder(&path),
         "link" => places::by_links(&path),
         role if role.starts_with("mounts ") => mounts::play(&role["mounts ".len()..], &path),

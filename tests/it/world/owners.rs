@@ -21,7 +21,7 @@ const OTHER_GROUP: u32 = 61_006;
 const ACCESS_LIST: &str = "system.posix_acl_access";
 const DEFAULT_LIST: &str = "system.posix_acl_default";
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     // SAFETY: the call has no precondition.
     let is_root = unsafe { libc::geteuid() } == 0;
     if !is_root {

@@ -29,7 +29,7 @@ pub fn run(common: &Common, of: &Folder) -> Result<Outcome, Failure> {
     let (medium, now, synced) = (file.medium(), file.survives(), file.survives_after_sync());
     file.close(CloseMode::Spatial)?;
     // A forced medium says nothing about the file system.
-    let is_forced = common.medium.is_some() || std::env::var_os(MEDIUM_VARIABLE).is_some();
+    let is_forced = common.medium.is_some() || atomic_mmap::variable(MEDIUM_VARIABLE).is_some();
     let why = match medium {
         _ if is_forced => "forced",
         Medium::Dax => "mapped with MAP_SYNC: stores reach persistent memory",

@@ -43,7 +43,7 @@ fn read_settings() {
         // SAFETY: a name with its zero byte. The value is copied before another thread can change
         // the environment: the program has no other thread yet.
         unsafe {
-            let value = libc::getenv(with_zero.as_ptr().cast());
+            let value = secure_getenv(with_zero.as_ptr().cast());
             (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
         }
     });
@@ -289,6 +289,8 @@ fn all() -> impl Iterator<Item = c_int> {
 }
 
 unsafe extern "C" {
+    /// Returns no variable to a program that has more rights than its caller: see `settings`.
+    fn secure_getenv(name: *const c_char) -> *const c_char;
     fn __cxa_at_quick_exit(handler: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
     static environ: *const *const c_char;
 }

@@ -77,7 +77,7 @@ impl Scratch {
 }
 
 /// Returns the library's path.
-fn library() -> PathBuf {
+pub fn library() -> PathBuf {
     let own = std::env::current_exe().expect("this binary");
     let library = own.with_file_name("libatomic_mmap_preload.so");
     assert!(library.exists(), "{} is not built", library.display());

@@ -12,6 +12,7 @@ mod mapping;
 mod model;
 mod others;
 mod programs;
+mod secure;
 mod snapshots;
 
 /// Runs the part of a test that belongs under the preload: see [`common::child`].

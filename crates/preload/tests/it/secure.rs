@@ -1,0 +1,43 @@
+//! The library in programs that have more rights than their callers, and its log.
+
+use crate::calls::build;
+use crate::common::{Scratch, library};
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+
+/// A user that owns nothing.
+const CALLER: u32 = 65_534;
+
+/// The library appended lines with the caller's text to a file that only root may write to.
+#[test]
+fn a_setuid_program_obeys_no_variable_of_its_caller() {
+    let scratch = Scratch::new();
+    if scratch.folder().metadata().expect("look").uid() != 0 {
+        return eprintln!("skipped: only root can make such a program");
+    }
+    let own = scratch.path("library.so");
+    std::fs::copy(library(), &own).expect("copy");
+    let program = build(&scratch, "secure.c", &["-Wl,--no-as-needed", own.to_str().expect("text")]);
+    for (path, mode) in [(scratch.folder(), 0o755), (&program, 0o4755)] {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("chmod");
+    }
+    let path = scratch.path("x.dat");
+    std::fs::write(&path, [0; 8192]).expect("write");
+    let run = |name: &str, value: &str, user: u32| {
+        let mut command = scratch.command(&program);
+        command.arg(&path).env_remove("LD_PRELOAD").env(name, value).uid(user).gid(user);
+        let output = command.output().expect("run");
+        String::from_utf8(output.stdout).expect("text").trim().to_owned()
+    };
+    assert_eq!(run("ATOMIC_MMAP_MSYNC", "refused", 0), "obeyed, same", "by its owner");
+    std::fs::remove_file(scratch.path("log")).expect("remove");
+    // The last one would keep a program that obeys from its start.
+    for (name, value) in [("ATOMIC_MMAP_MSYNC", "refused"), ("ATOMIC_MMAP_DEPLOY", "never")] {
+        let said = run(name, value, CALLER);
+        if said.ends_with("same") {
+            return eprintln!("skipped: programs get no rights of their owners here");
+        }
+        assert_eq!((said.as_str(), scratch.log().as_str()), ("kept, more", ""));
+    }
+}
