@@ -1,7 +1,7 @@
 //! Events of rare things, for `tracing`.
 //!
 //! Invariant: without the feature `tracing` nothing is left of an event, and its fields are not
-//! computed. May import nothing of the crate.
+//! computed. May import `shown` of the errors.
 
 /// Emits an event of target `atomic_mmap`. Its level and fields are those of `tracing::event!`.
 macro_rules! event {
@@ -17,6 +17,6 @@ pub(crate) fn note_point(file: &std::path::Path, number: u64, took: std::time::D
     /// The time from which a durable point is slow: disks take milliseconds.
     const SLOW: std::time::Duration = std::time::Duration::from_secs(1);
     if took >= SLOW {
-        event!(WARN, file = %file.display(), number, ?took, "slow durable point");
+        event!(WARN, file = %crate::error::shown(file), number, ?took, "slow durable point");
     }
 }

@@ -141,6 +141,10 @@ pub mod testing {
 #[doc(hidden)]
 pub use platform::variable;
 
+/// Names in messages, also for the packages beside this one.
+#[doc(hidden)]
+pub use error::{is_obeyed, shown};
+
 /// Creates a scratch folder for the documentation's examples. It lies in `/dev/shm` if that
 /// exists, else in the system's temporary folder.
 #[doc(hidden)]
@@ -153,7 +157,7 @@ pub fn doctest_dir() -> DoctestDir {
         match std::fs::create_dir(&path) {
             Ok(()) => return DoctestDir(path),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => panic!("{}: {error}", path.display()),
+            Err(error) => panic!("{}: {error}", shown(&path)),
         }
     }
     unreachable!("some number is free")

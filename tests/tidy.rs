@@ -442,6 +442,53 @@ fn links_of_the_readme_work_in_the_repository_and_on_docs_rs() {
     assert_eq!(lib.matches("/blob/HEAD/").count(), links.len(), "src/lib.rs has other links");
 }
 
+/// The sources that users link, load or run.
+const SURFACES: [&str; 6] = [
+    "src",
+    "crates/capi/src",
+    "crates/cli/src",
+    "crates/openraft/src",
+    "crates/preload/src",
+    "crates/sqlite/src",
+];
+
+/// Calls that each have one door, and what is behind the door.
+const BEHIND_DOORS: [(&str, &str); 6] = [
+    ("env::var", "atomic_mmap::variable ignores what the caller of a setuid program sets"),
+    ("::getenv", "secure_getenv ignores what the caller of a setuid program sets"),
+    ("temp_dir()", "TMPDIR is the caller's of a setuid program: name a folder"),
+    ("tempfile::tempfile()", "as temp_dir()"),
+    ("tempfile::tempdir()", "as temp_dir()"),
+    (".display()", "a terminal obeys what is in a name: use `shown`"),
+];
+
+/// The doors, and the folder of the documentation's examples.
+const DOORS: [(&str, &str); 2] =
+    [("src/platform/os/environment.rs", "env::var"), ("src/lib.rs", "temp_dir()")];
+
+/// A setuid program obeys no variable of its caller, and no message has control characters. Both
+/// hold as long as there is one way to a variable, and one for a name into a message.
+#[test]
+fn variables_and_names_go_through_their_doors() {
+    let mut problems = String::new();
+    for path in SURFACES.into_iter().flat_map(sources) {
+        let (text, name) = (fs::read_to_string(&path).expect("read"), name(&path));
+        if name.ends_with("/tests.rs") || name.contains("/tests/") || name.contains("/testing/") {
+            continue;
+        }
+        let is_test = |line: &&str| line.starts_with("#[cfg(") && line.contains("test");
+        let code = text.lines().take_while(|line| !is_test(line));
+        for line in code.filter(|line| comment(line).is_none()) {
+            for (call, why) in BEHIND_DOORS {
+                if line.contains(call) && !DOORS.contains(&(name.as_str(), call)) {
+                    problems += &format!("{name}: {call}: {why}\n");
+                }
+            }
+        }
+    }
+    assert!(problems.is_empty(), "\n{problems}");
+}
+
 #[test]
 fn every_file_is_tidy() {
     let found = findings();

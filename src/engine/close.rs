@@ -47,7 +47,7 @@ impl Engine {
         // A child of `fork` must not change its parent's files. A poisoned pair is left to
         // recovery.
         let result = self.check_usable().and_then(|()| self.close_files(mode()));
-        event!(INFO, file = %self.home.path().display(), is_ok = result.is_ok(), "closed");
+        event!(INFO, file = %crate::error::shown(self.home.path()), is_ok = result.is_ok(), "closed");
         if !self.is_forked() {
             // Unlocks explicitly, and does not wait for the files to be dropped. A thread that is
             // ending may keep the engine alive for a moment, but the caller may open the file again

@@ -309,7 +309,7 @@ impl Engine {
         let (offset, path) = (page.start(), self.path());
         let len = self.len().saturating_sub(offset).min(PAGE as u64);
         lane.stats.bump(Counter::DamagedPages, 1);
-        event!(ERROR, file = %path.display(), offset, len, "damaged");
+        event!(ERROR, file = %crate::error::shown(&path), offset, len, "damaged");
         self.damage_reporter.report(&Damage { path: &path, range: offset..offset + len });
         Error::Damaged { path, offset, len }
     }

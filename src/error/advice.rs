@@ -2,9 +2,10 @@
 //!
 //! Owns: the advice about limits, descriptors and space.
 //!
-//! May import: `doubt`, libc and std.
+//! May import: `doubt`, `shown`, libc and std.
 
 use super::doubt::leaves_doubt;
+use super::shown;
 use std::io;
 
 pub(super) const ADVICE: &str = "; drop every handle and open the file again to recover";
@@ -49,6 +50,7 @@ pub(super) fn no_space_message(offset: u64, len: u64, source: &io::Error) -> Str
     };
     match source.kind() {
         io::ErrorKind::FileTooLarge => {
+            let source = shown(&source.to_string()).to_string();
             format!("too long{what}: {source}; nothing was changed, raise the limit and call again")
         }
         io::ErrorKind::QuotaExceeded => format!(

@@ -5,7 +5,7 @@
 //! Invariant: a call that leaves doubt is never [`Error::NoSpace`], which promises that nothing was
 //! changed.
 //!
-//! May import: `advice`, `doubt` and the planted bugs.
+//! May import: `advice`, `doubt`, `shown` and the planted bugs.
 
 use super::advice::ADVICE;
 use super::doubt::leaves_doubt;
@@ -55,7 +55,7 @@ impl Error {
         let is_in_doubt = leaves_doubt(call);
         let is_told = len > 0 || !planted!(NoSpaceOfAllocationOnly);
         if is_no_space(&source) && !is_in_doubt && is_told {
-            event!(WARN, file = %path.display(), offset, len, %source, "no space");
+            event!(WARN, file = %crate::error::shown(&path), offset, len, %source, "no space");
             return Error::NoSpace {
                 path,
                 offset: offset.unwrap_or(0),

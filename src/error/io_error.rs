@@ -2,8 +2,9 @@
 //!
 //! Owns: [`IoError`].
 //!
-//! May import: nothing from the crate.
+//! May import: `shown`.
 
+use super::shown;
 use std::fmt;
 use std::io;
 use std::ops::Deref;
@@ -54,7 +55,8 @@ impl Deref for IoError {
 
 impl fmt::Display for IoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
+        // An error of the caller's reader may hold names.
+        fmt::Display::fmt(&shown(&self.0.to_string()), f)
     }
 }
 

@@ -4,8 +4,9 @@
 //!
 //! Invariant: each message says what happened, and what the caller can do about it.
 //!
-//! May import: the version of the format.
+//! May import: `shown`, and the version of the format.
 
+use super::shown;
 use std::path::Path;
 
 /// The way in which a home file and a reflection file do not match.
@@ -63,7 +64,7 @@ pub enum Mismatch {
 }
 
 pub(super) fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -> String {
-    let (home, reflection) = (home.display(), reflection.display());
+    let (home, reflection) = (shown(home), shown(reflection));
     let discard = "open with OnMismatch::Discard to take the home file's bytes as they are";
     let trust = "or with OnMismatch::Trust to use the reflection file all the same";
     match why {

@@ -11,6 +11,7 @@ mod doubt;
 mod into_io;
 mod io_error;
 mod mismatch;
+mod shown;
 mod snapshot;
 mod stream;
 mod structure;
@@ -23,6 +24,7 @@ pub(crate) use doubt::{
 pub use io_error::IoError;
 pub use mismatch::Mismatch;
 use mismatch::mismatch_message;
+pub use shown::{is_obeyed, shown};
 pub use snapshot::SnapshotError;
 use std::path::PathBuf;
 pub use stream::StreamError;
@@ -40,7 +42,7 @@ pub enum Error {
     #[error(
         "{}: {len} bytes at offset {offset} do not lie within the file's {file_len} bytes; \
          grow the file with set_len first",
-        path.display()
+        shown(path)
     )]
     PastEnd {
         /// The home file.
@@ -54,7 +56,7 @@ pub enum Error {
     },
 
     /// The range ends before it begins. Nothing was changed.
-    #[error("{}: the range {start}..{end} ends before it begins", path.display())]
+    #[error("{}: the range {start}..{end} ends before it begins", shown(path))]
     Reversed {
         /// The home file.
         path: PathBuf,
@@ -65,7 +67,7 @@ pub enum Error {
     },
 
     /// `offset + count * size` exceeds `u64::MAX`. Nothing was written.
-    #[error("{}: {count} elements of {size} bytes at offset {offset} overflow", path.display())]
+    #[error("{}: {count} elements of {size} bytes at offset {offset} overflow", shown(path))]
     Overflow {
         /// The home file.
         path: PathBuf,
@@ -81,7 +83,7 @@ pub enum Error {
     /// was written.
     #[error(
         "{}: {what} up to {found} were asked for, at offset {offset}, and there are {expected}",
-        path.display()
+        shown(path)
     )]
     OutOfBounds {
         /// The home file.
@@ -101,7 +103,7 @@ pub enum Error {
     #[error(
         "{}: the bytes at offset {offset} are no valid value of type {type_name}; load them as another \
          type, or store a value there first",
-        path.display()
+        shown(path)
     )]
     InvalidValue {
         /// The home file.
@@ -120,7 +122,7 @@ pub enum Error {
     #[error(
         "{}: the {len} bytes at offset {offset} are damaged: they are not those that were written; \
          repair them from a snapshot, or write over all of them with those of a backup",
-        path.display()
+        shown(path)
     )]
     Damaged {
         /// The home file.
@@ -138,7 +140,7 @@ pub enum Error {
     /// durable point. If that `sync` was part of a write, under
     /// [`Durability::EveryWrite`](crate::Durability::EveryWrite), the write has happened but is not
     /// yet durable.
-    #[error("{}: {}", path.display(), no_space_message(*offset, *len, source))]
+    #[error("{}: {}", shown(path), no_space_message(*offset, *len, source))]
     NoSpace {
         /// The file that could not be extended: home file, reflection file or journal.
         path: PathBuf,
@@ -154,7 +156,7 @@ pub enum Error {
     /// journal than allowed. Nothing was changed.
     #[error(
         "{}: the operation needs {needed} bytes of log, {limit} is the most; split it",
-        path.display()
+        shown(path)
     )]
     TooLarge {
         /// The home file, or the journal.
@@ -169,7 +171,8 @@ pub enum Error {
     #[error(
         "{}: {len} bytes is more than the {max_len} bytes that this handle has reserved address \
          space for; open the file with a larger Options::max_len (at most {})",
-        path.display(), crate::MAX_LEN
+        shown(path),
+        crate::MAX_LEN
     )]
     TooLong {
         /// The home file.
@@ -182,7 +185,7 @@ pub enum Error {
 
     /// Another operation has changed what the transaction has read. The transaction has written
     /// nothing. `transact` retries by itself.
-    #[error("{}: another operation changed what this transaction has read; retry", path.display())]
+    #[error("{}: another operation changed what this transaction has read; retry", shown(path))]
     Conflict {
         /// The home file.
         path: PathBuf,
@@ -196,7 +199,7 @@ pub enum Error {
     #[error(
         "{}: a closure changed what its own transaction has read, by another operation on the same \
          file; read and write through the transaction inside the closure",
-        path.display()
+        shown(path)
     )]
     SelfConflict {
         /// The home file.
@@ -204,7 +207,7 @@ pub enum Error {
     },
 
     /// A stage was committed to another file than it was made of. Nothing was changed.
-    #[error("{}: the stage belongs to another open file; commit it there", path.display())]
+    #[error("{}: the stage belongs to another open file; commit it there", shown(path))]
     OtherFile {
         /// The home file of the commit.
         path: PathBuf,
@@ -212,7 +215,10 @@ pub enum Error {
 
     /// The file was opened with [`Options::read_only`](crate::Options::read_only). Nothing was
     /// changed.
-    #[error("{}: opened for reading alone; open it without Options::read_only to change it", path.display())]
+    #[error(
+        "{}: opened for reading alone; open it without Options::read_only to change it",
+        shown(path)
+    )]
     ReadOnly {
         /// The home file.
         path: PathBuf,
@@ -220,7 +226,7 @@ pub enum Error {
 
     /// A `View` pins bytes that `set_len` would remove, or a `Stage` has lent some. Nothing was
     /// changed. Drop it first.
-    #[error("{}: a view or stage pins bytes past the new length {len}; drop it first", path.display())]
+    #[error("{}: a view or stage pins bytes past the new length {len}; drop it first", shown(path))]
     Pinned {
         /// The home file.
         path: PathBuf,
@@ -231,7 +237,7 @@ pub enum Error {
     /// The file is already open, in this process or in another one.
     #[error(
         "{}: already open in {}",
-        path.display(),
+        shown(path),
         if *in_this_process {
             "this process; share the handle with try_clone, or close it first"
         } else {
@@ -249,7 +255,7 @@ pub enum Error {
     /// The handle was inherited by `fork`. Open the file again after the parent has closed it.
     #[error(
         "{}: this handle belongs to the parent process; a child opens the file anew",
-        path.display()
+        shown(path)
     )]
     Forked {
         /// The home file.
@@ -259,10 +265,7 @@ pub enum Error {
     /// An earlier failure has made the handle permanently unusable: a durable point or checkpoint
     /// that failed or panicked, a failed write of a long run, or a failed sync of a new length on
     /// `Medium::Dax`. Drop every handle and open the file again: opening recovers.
-    #[error(
-        "{}: unusable since {cause}{ADVICE}",
-        path.display()
-    )]
+    #[error("{}: unusable since {cause}{ADVICE}", shown(path))]
     Poisoned {
         /// The home file.
         path: PathBuf,
@@ -279,7 +282,7 @@ pub enum Error {
     #[error(
         "{}: nothing was written, since the durable point of sync_every is overdue ({cause}); remove the cause and \
          call sync",
-        path.display()
+        shown(path)
     )]
     Overdue {
         /// The home file.
@@ -297,7 +300,7 @@ pub enum Error {
         "{}: no thread could be started for the file's intervals: {source}; raise the limit of threads (ulimit -u, \
          pids.max of the control group), or leave out what Options asks of a thread: sync_every, auto_snapshots, \
          scrub, deploy_idle, reflection_budget",
-        path.display()
+        shown(path)
     )]
     NoThread {
         /// The home file.
@@ -313,7 +316,8 @@ pub enum Error {
     #[error(
         "{}: no address space for a mapping of {bytes} bytes ({source}); the file was opened for \
          up to {max_len} bytes, so open it with a smaller Options::max_len, {}",
-        path.display(), address_space_advice(source)
+        shown(path),
+        address_space_advice(source)
     )]
     NoAddressSpace {
         /// The file that could not be mapped: home file or reflection file.
@@ -332,7 +336,7 @@ pub enum Error {
     #[error(
         "{}: cannot be opened for reading and writing: {source}; the file and its folder need \
          write permission, and the file system must not be mounted read-only",
-        path.display()
+        shown(path)
     )]
     NotWritable {
         /// The home file.
@@ -347,7 +351,8 @@ pub enum Error {
         "{}: its reflection file and journal cannot be made in the folder {}: {source}; make that \
          folder writable, or choose another one on the same file system with \
          Options::reflection_dir",
-        home.display(), folder.display()
+        shown(home),
+        shown(folder)
     )]
     FolderNotWritable {
         /// The home file.
@@ -361,7 +366,8 @@ pub enum Error {
     /// The path is a symbolic link to a file that does not exist. Nothing was changed.
     #[error(
         "{}: is a link to {}, which does not exist; create that file first, or remove the link",
-        path.display(), target.display()
+        shown(path),
+        shown(target)
     )]
     DanglingLink {
         /// The link.
@@ -371,7 +377,7 @@ pub enum Error {
     },
 
     /// The path is not a regular file. Nothing was changed.
-    #[error("{}: not a regular file; only regular files can be mapped atomically", path.display())]
+    #[error("{}: not a regular file; only regular files can be mapped atomically", shown(path))]
     NotRegular {
         /// The path that was opened.
         path: PathBuf,
@@ -382,7 +388,7 @@ pub enum Error {
         "{}: lies on {file_system}, where a mapping is not backed as the promises need; move the \
          file to a local file system, or accept process-death promises that are not tested \
          there with Options::allow_any_file_system(true)",
-        path.display()
+        shown(path)
     )]
     UnsupportedFileSystem {
         /// The home file.
@@ -392,7 +398,7 @@ pub enum Error {
     },
 
     /// The forced medium is not available on this system or in this build. Nothing was changed.
-    #[error("{}: medium {medium} cannot be served here: {why}", path.display())]
+    #[error("{}: medium {} cannot be served here: {why}", shown(path), shown(medium))]
     UnsupportedMedium {
         /// The home file.
         path: PathBuf,
@@ -404,7 +410,7 @@ pub enum Error {
 
     /// A file with the name of a companion is not safe to use: it may be another user's trap.
     /// Nothing was written to it.
-    #[error("{}: {} must not be used for its companion: {why}", home.display(), path.display())]
+    #[error("{}: {} must not be used for its companion: {why}", shown(home), shown(path))]
     Untrusted {
         /// The home file.
         home: PathBuf,
@@ -420,7 +426,7 @@ pub enum Error {
     #[error(
         "{}: is mounted by itself into a folder that does not belong to it; mount the folder that \
          holds the file, or name a folder on the file's own volume with Options::reflection_dir",
-        path.display()
+        shown(path)
     )]
     MountedAlone {
         /// The home file.
@@ -439,7 +445,7 @@ pub enum Error {
     },
 
     /// A call on [`Roots`](crate::Roots) or a [`Log`](crate::Log) failed. Nothing was changed.
-    #[error("{}: at offset {offset}: {why}", path.display())]
+    #[error("{}: at offset {offset}: {why}", shown(path))]
     Structure {
         /// The home file.
         path: PathBuf,
@@ -451,7 +457,7 @@ pub enum Error {
 
     /// A call on a snapshot failed, or the file that holds the snapshots is damaged. Nothing was
     /// changed.
-    #[error("{}: {why}", path.display())]
+    #[error("{}: {why}", shown(path))]
     Snapshot {
         /// The home file. For damage, the file that holds the snapshots.
         path: PathBuf,
@@ -460,7 +466,7 @@ pub enum Error {
     },
 
     /// An export or import failed. The receiving file is unchanged.
-    #[error("{}: {why}", path.display())]
+    #[error("{}: {why}", shown(path))]
     Stream {
         /// The home file.
         path: PathBuf,
@@ -473,10 +479,7 @@ pub enum Error {
     /// If the call was part of a durable point, the writes are in memory, and it is unknown whether
     /// they are durable. The handle is then poisoned: open the file again. `sync` makes a durable
     /// point. So does each write under [`Durability::EveryWrite`](crate::Durability::EveryWrite).
-    #[error(
-        "{}: {call} failed{}: {source}{}",
-        path.display(), at(offset), advice_after(call, source)
-    )]
+    #[error("{}: {call} failed{}: {source}{}", shown(path), at(offset), advice_after(call, source))]
     Io {
         /// The name of the failed step.
         call: &'static str,

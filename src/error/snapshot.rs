@@ -4,20 +4,25 @@
 //!
 //! Invariant: each message says what the caller can do about it.
 //!
-//! May import: nothing from the crate.
+//! May import: `shown`.
+
+use super::shown;
 
 /// The reason why a call on a snapshot has failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
     /// No live snapshot has this name or number.
-    #[error("there is no snapshot \"{name}\"; list the snapshots that there are")]
+    #[error("there is no snapshot \"{}\"; list the snapshots that there are", shown(name))]
     NotFound {
         /// The name, or the number in digits.
         name: String,
     },
     /// A live snapshot has this name already.
-    #[error("there is a snapshot \"{name}\" already; drop it first, or choose another name")]
+    #[error(
+        "there is a snapshot \"{}\" already; drop it first, or choose another name",
+        shown(name)
+    )]
     Exists {
         /// The name.
         name: String,
@@ -25,7 +30,7 @@ pub enum SnapshotError {
     /// The name is empty or too long, or contains a zero byte.
     #[error(
         "\"{}\" is no name of a snapshot: a name has 1 to {longest} bytes, and none is zero",
-        name.escape_debug()
+        shown(name)
     )]
     BadName {
         /// The name.

@@ -4,7 +4,9 @@
 //!
 //! Invariant: each message says what the caller can do about it.
 //!
-//! May import: nothing from the crate.
+//! May import: `shown`.
+
+use super::shown;
 
 /// The reason why an export or import has failed. The receiving file is unchanged.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -55,9 +57,10 @@ pub enum StreamError {
     },
     /// The file does not have the bytes that the stream's changes are relative to.
     #[error(
-        "the file is not as in snapshot \"{base}\" of the sender ({found_len} bytes with the sum \
+        "the file is not as in snapshot \"{}\" of the sender ({found_len} bytes with the sum \
          {found_sum:#x} and not {len} with {sum:#x}); send the increment since the state that it \
-         has, or the whole"
+         has, or the whole",
+        shown(base)
     )]
     WrongBase {
         /// The name of the sender's snapshot.
@@ -79,15 +82,20 @@ pub enum StreamError {
     NotEmpty,
     /// The stream has changes of a file, and there is none.
     #[error(
-        "the stream has the changes since snapshot \"{base}\", and the file is not there; send the \
-         whole first"
+        "the stream has the changes since snapshot \"{}\", and the file is not there; send the \
+         whole first",
+        shown(base)
     )]
     NoBase {
         /// The name of the sender's snapshot.
         base: String,
     },
     /// The first snapshot is not older than the second one.
-    #[error("snapshot \"{from}\" is not older than \"{to}\"; name the older one first")]
+    #[error(
+        "snapshot \"{}\" is not older than \"{}\"; name the older one first",
+        shown(from),
+        shown(to)
+    )]
     WrongOrder {
         /// The name of the first snapshot.
         from: String,

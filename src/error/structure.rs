@@ -4,7 +4,9 @@
 //!
 //! Invariant: each message says what the caller can do about it.
 //!
-//! May import: nothing from the crate.
+//! May import: `shown`.
+
+use super::shown;
 
 /// The reason why a call on [`Roots`](crate::Roots) or a [`Log`](crate::Log) has failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -34,8 +36,10 @@ pub enum StructureError {
     },
     /// The name belongs to something of another type.
     #[error(
-        "\"{name}\" is {found}, and {expected} was expected; use the type that it was made with, or \
-         another name"
+        "\"{}\" is {}, and {} was expected; use the type that it was made with, or another name",
+        shown(name),
+        shown(found),
+        shown(expected)
     )]
     WrongType {
         /// The name.
@@ -46,7 +50,7 @@ pub enum StructureError {
         expected: String,
     },
     /// The name is empty, or too long.
-    #[error("\"{name}\" is no name: a name has 1 to {longest} bytes")]
+    #[error("\"{}\" is no name: a name has 1 to {longest} bytes", shown(name))]
     BadName {
         /// The name.
         name: String,

@@ -345,7 +345,7 @@ impl Pair {
 
     /// Poisons the handle: no operation may begin any more, for good.
     pub(crate) fn poison(&self, cause: &Error) {
-        event!(ERROR, file = %self.home.path().display(), %cause, "poisoned");
+        event!(ERROR, file = %crate::error::shown(self.home.path()), %cause, "poisoned");
         let _first_cause_stays = self.poisoned.set(cause.as_cause());
         // Release: orders the cause before the tag.
         self.tag.store(Tag::NEVER.bits(), Ordering::Release);

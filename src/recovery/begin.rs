@@ -178,7 +178,7 @@ impl Mapped<'_> {
         located.home.is_locked = false;
         event!(
             INFO,
-            file = %engine.path().display(),
+            file = %crate::error::shown(&engine.path()),
             decision = ?verdict.decision,
             medium = ?engine.medium,
             len = engine.len(),

@@ -187,7 +187,7 @@ impl<'a> Located<'a> {
         let options = opening.options;
         let (mut look, decision, entries) = self.findings()?;
         if let Decision::Refuse(why) = decision {
-            event!(WARN, file = %opening.path.display(), ?why, "refused");
+            event!(WARN, file = %crate::error::shown(opening.path), ?why, "refused");
             return Err(opening.mismatch(look.companions.reflection.path(), why));
         }
         let is_fresh = matches!(decision, Decision::Fresh | Decision::Discard);
@@ -489,7 +489,7 @@ impl<'a> Mapped<'a> {
         #[cfg(feature = "tracing")]
         for lanes::Actions { take_back, logged_flips, redo, .. } in &actions {
             let [undo, flips, redo] = [take_back.len(), logged_flips.len(), redo.len()];
-            event!(INFO, file = %self.home.path().display(), undo, flips, redo, "recovers a lane");
+            event!(INFO, file = %crate::error::shown(self.home.path()), undo, flips, redo, "recovers a lane");
         }
         let len = self.carried.verdict.lengths.len;
         let has_sums = self.carried.superblock.has_sums;

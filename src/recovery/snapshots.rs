@@ -156,7 +156,7 @@ impl Mapped<'_> {
             store.check(store.rollback())?;
         }
         if store.damage().is_some() {
-            event!(WARN, path = %store.file().path().display(), at = ?store.damage(), "damaged");
+            event!(WARN, path = %crate::error::shown(store.file().path()), at = ?store.damage(), "damaged");
         }
         unless!(FoundStoreNotDurable, self.settle_store(&store)?);
         self.store = Some(OpenStore { store, opening, has_begun: false });

@@ -59,7 +59,7 @@ pub(crate) fn call(body: impl FnOnce() -> Result<()>) -> c_int {
             Failure { code: ATO_EPANIC, text }
         }
     };
-    let text = CString::new(failure.text.replace('\0', "?")).unwrap_or_default();
+    let text = CString::new(atomic_mmap::shown(&failure.text).to_string()).unwrap_or_default();
     // A thread that ends may have dropped its text already.
     let _no_text = LAST.try_with(|last| *last.borrow_mut() = text);
     failure.code
@@ -105,7 +105,7 @@ impl Shared {
         if self.has_panicked.load(Ordering::Relaxed) {
             let text = format!(
                 "{}: a call on it has panicked; close the file",
-                self.file.path().display()
+                atomic_mmap::shown(self.file.path())
             );
             return Err(Failure { code: ATO_EPANIC, text });
         }

@@ -91,7 +91,7 @@ fn place(address: usize, len: usize) -> Result<Option<Place>> {
     if len > mapping.len - offset {
         let text = format!(
             "{}: {len} bytes at offset {offset} end past the {} bytes of the mapping",
-            mapping.shared.file().path().display(),
+            atomic_mmap::shown(mapping.shared.file().path()),
             mapping.len
         );
         return Err(Failure::new(libc::ERANGE, text));
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn ato_mmap(
         let opened = options.open(path)?;
         let len = if len == 0 { opened.len() as usize } else { len };
         if len == 0 {
-            let text = format!("{}: has no bytes that could be mapped", path.display());
+            let text = format!("{}: has no bytes that could be mapped", atomic_mmap::shown(path));
             return Err(Failure::argument(text));
         }
         let start = reserve(len)?;

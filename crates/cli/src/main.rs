@@ -29,10 +29,19 @@ mod verdict;
 use args::{Args, Command};
 use clap::Parser;
 use outcome::{Failure, Outcome};
+use report::tell;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(wrong) if wrong.use_stderr() => {
+            // Without colours, since a shell may have put names of others into the arguments.
+            tell(&wrong.render().to_string());
+            return Outcome::Usage.into();
+        }
+        Err(asked) => asked.exit(),
+    };
     if args.common.verbose {
         tell_events();
     }

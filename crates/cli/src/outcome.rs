@@ -1,8 +1,8 @@
 //! Exit codes, and the errors that lead to them.
 
-use crate::report::{SCHEMA, tell};
+use crate::report::{SCHEMA, json_line, tell};
 use crate::verdict::is_damage;
-use atomic_mmap::{Error, SnapshotError, StreamError};
+use atomic_mmap::{Error, SnapshotError, StreamError, shown};
 use serde_json::json;
 use std::io;
 use std::path::Path;
@@ -45,7 +45,7 @@ impl From<Error> for Failure {
 
 impl Failure {
     pub fn io(path: &Path) -> impl FnOnce(io::Error) -> Failure {
-        move |e| Failure::Io(path.display().to_string(), e)
+        move |e| Failure::Io(shown(path).to_string(), e)
     }
 
     pub fn printing(error: io::Error) -> Failure {
@@ -102,9 +102,9 @@ impl Failure {
         let (code, message) = (self.code(), self.message());
         if as_json {
             let error = json!({ "code": code, "message": message });
-            tell(&format!("{}\n", json!({ "schema": SCHEMA, "error": error })));
+            tell(&json_line(&json!({ "schema": SCHEMA, "error": error })));
         } else {
-            tell(&format!("error: {message}\n"));
+            tell(&format!("error: {}\n", shown(&message)));
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::args::Common;
 use crate::outcome::Failure;
 use crate::place::{self, Scratch};
-use crate::report::{human, tell};
+use crate::report::{draw, human, tell};
 use atomic_mmap::{Options, Progress, Work};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -70,7 +70,7 @@ impl Line {
         if self.is_shown && (is_due || done == total) {
             self.last = Some(Instant::now());
             let end = if done == total { "\r\x1b[K" } else { "" };
-            tell(&format!("\r\x1b[K{what}: {} of {}{end}", human(done), human(total)));
+            draw(&format!("\r\x1b[K{what}: {} of {}{end}", human(done), human(total)));
         }
     }
 }

@@ -1,8 +1,13 @@
 //! The output of a command: lines for people, or one JSON object.
+//!
+//! Invariant: names of files and snapshots, which others may have chosen, reach the terminal by
+//! `shown` of the library or as JSON.
 
 use crate::outcome::Failure;
+use atomic_mmap::{is_obeyed, shown};
 use serde_json::{Map, Value, json};
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 
 /// The version of all JSON objects. A field is never removed or changed without another number.
 pub const SCHEMA: u32 = 1;
@@ -26,6 +31,12 @@ impl Report {
     /// Adds a text, or nothing.
     pub fn text(&mut self, name: &'static str, text: Option<String>) {
         self.add(name, text.clone(), text.unwrap_or_else(|| "none".into()));
+    }
+
+    /// Adds a path, or nothing. In JSON bytes that are no text are replaced.
+    pub fn path(&mut self, name: &'static str, path: Option<&Path>) {
+        let text = path.map(|path| path.to_string_lossy().into_owned());
+        self.add(name, text, path.map_or("none".into(), |path| shown(path).to_string()));
     }
 
     pub fn count(&mut self, name: &'static str, count: u64) {
@@ -55,12 +66,12 @@ impl Report {
     pub fn print(&self, as_json: bool) -> Result<(), Failure> {
         let mut text = String::new();
         if as_json {
-            text = format!("{}\n", self.json());
+            text = json_line(&self.json());
         } else {
             let width = self.lines.iter().map(|line| line.0.len()).max().unwrap_or(0);
             for (name, _, said) in &self.lines {
                 let name = name.replace('_', " ");
-                text += format!("{name:width$}  {said}").trim_end();
+                text += format!("{name:width$}  {}", shown(said)).trim_end();
                 text.push('\n');
             }
         }
@@ -79,9 +90,30 @@ pub fn print(bytes: &[u8]) -> Result<bool, Failure> {
     }
 }
 
-/// Prints to standard error. An error there is left out: it changes no command and no exit code.
+/// Prints lines to standard error, and names in them as messages show them.
 pub fn tell(text: &str) {
+    let lines: Vec<String> = text.split('\n').map(|line| shown(line).to_string()).collect();
+    draw(&lines.join("\n"));
+}
+
+/// Prints to standard error what the terminal shall obey. An error there is left out: it changes no
+/// command and no exit code.
+pub fn draw(text: &str) {
     let _best_effort = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Returns a JSON object as a line. In its strings each character that a terminal may obey is a
+/// number.
+pub fn json_line(value: &Value) -> String {
+    let mut line = String::new();
+    for c in value.to_string().chars() {
+        match u16::try_from(u32::from(c)) {
+            Ok(number) if is_obeyed(c) => line += &format!("\\u{number:04x}"),
+            _ => line.push(c),
+        }
+    }
+    line.push('\n');
+    line
 }
 
 /// Returns a length for people. JSON has exact numbers.

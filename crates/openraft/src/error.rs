@@ -1,6 +1,6 @@
 //! Errors of the log store. Each message names the file.
 
-use atomic_mmap::StructureError;
+use atomic_mmap::{StructureError, shown};
 use std::io;
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub enum Error {
     File(#[from] atomic_mmap::Error),
 
     /// A value could not be encoded. Nothing was changed.
-    #[error("{}: group {group}: {what} cannot be encoded: {source}", path.display())]
+    #[error("{}: group {}: {what} cannot be encoded: {source}", shown(path), shown(group))]
     Encode {
         /// The file.
         path: PathBuf,
@@ -32,9 +32,10 @@ pub enum Error {
 
     /// Stored bytes are no value of the expected type.
     #[error(
-        "{}: group {group}: {what} cannot be decoded ({source}); the types of the application have \
+        "{}: group {}: {what} cannot be decoded ({source}); the types of the application have \
          changed since it was written, or the file is damaged",
-        path.display()
+        shown(path),
+        shown(group)
     )]
     Decode {
         /// The file.
@@ -48,7 +49,11 @@ pub enum Error {
     },
 
     /// The checksum of a vote or a log id is wrong: the storage has changed its bytes.
-    #[error("{}: group {group}: the checksum of {what} is wrong; the file is damaged", path.display())]
+    #[error(
+        "{}: group {}: the checksum of {what} is wrong; the file is damaged",
+        shown(path),
+        shown(group)
+    )]
     Checksum {
         /// The file.
         path: PathBuf,
@@ -60,9 +65,10 @@ pub enum Error {
 
     /// Entries do not follow the end of the log, or one another. Nothing was changed.
     #[error(
-        "{}: group {group}: entry {found} would leave a hole or overwrite entries: the next one is \
+        "{}: group {}: entry {found} would leave a hole or overwrite entries: the next one is \
          {expected}",
-        path.display()
+        shown(path),
+        shown(group)
     )]
     NotConsecutive {
         /// The file.
@@ -79,7 +85,7 @@ pub enum Error {
     /// changed.
     #[error(
         "{}: not a replicated file of this version; give it an empty file, or one that it has made",
-        path.display()
+        shown(path)
     )]
     NotReplicated {
         /// The file.
@@ -91,7 +97,7 @@ pub enum Error {
     #[error(
         "{}: a committed command calls the function {function:?}, which this node has not \
          registered; register it and start the node again",
-        path.display()
+        shown(path)
     )]
     NoFunction {
         /// The file.
@@ -101,7 +107,7 @@ pub enum Error {
     },
 
     /// A function panicked. The command was not applied here, and the node stops.
-    #[error("{}: the function {function:?} of a committed command panicked", path.display())]
+    #[error("{}: the function {function:?} of a committed command panicked", shown(path))]
     FunctionPanicked {
         /// The file.
         path: PathBuf,
@@ -111,7 +117,7 @@ pub enum Error {
 
     /// A network has delivered the stream of another snapshot than it said. The file has that
     /// snapshot's state, and the node stops.
-    #[error("{}: the stream of snapshot {found:?} came as that of {wanted:?}", path.display())]
+    #[error("{}: the stream of snapshot {found:?} came as that of {wanted:?}", shown(path))]
     OtherSnapshot {
         /// The file.
         path: PathBuf,
@@ -124,9 +130,10 @@ pub enum Error {
     /// The state machine has failed before it had the effects of the entries to be purged. The log
     /// was not changed.
     #[error(
-        "{}: group {group}: the entries up to {index} stay: the state machine has failed before it \
+        "{}: group {}: the entries up to {index} stay: the state machine has failed before it \
          had their effects durably; its own error says why",
-        path.display()
+        shown(path),
+        shown(group)
     )]
     NotInstalled {
         /// The file.
@@ -143,7 +150,7 @@ pub enum Error {
 
     /// The temporary file of a snapshot's stream could not be written or read. The replicated file
     /// was not changed.
-    #[error("{}: the stream of a snapshot beside it: {source}", path.display())]
+    #[error("{}: the stream of a snapshot beside it: {source}", shown(path))]
     Stream {
         /// The replicated file.
         path: PathBuf,

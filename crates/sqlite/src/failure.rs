@@ -100,7 +100,7 @@ pub fn last_error() -> Option<String> {
 
 /// Keeps a message for [`last_error`].
 pub(crate) fn keep(message: &str) {
-    LAST.with_borrow_mut(|last| *last = Some(message.to_owned()));
+    LAST.with_borrow_mut(|last| *last = Some(atomic_mmap::shown(message).to_string()));
 }
 
 /// The VFS could not be registered.

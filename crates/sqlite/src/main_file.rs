@@ -99,7 +99,7 @@ impl MainFile {
     /// Returns the overlay, which it makes if there is none.
     fn overlay(&mut self) -> Result<(&Pair, &mut Overlay)> {
         if self.is_read_only {
-            let message = format!("{} is open for reading alone", self.path.display());
+            let message = format!("{} is open for reading alone", atomic_mmap::shown(&self.path));
             return Err(Failure::new(Code::READONLY, message));
         }
         let pair = self.pair.as_deref().expect("released by the drop alone");
@@ -164,7 +164,7 @@ impl MainFile {
     pub fn size_hint(&self, len: u64) -> Result<()> {
         let max_len = self.pair().file.max_len();
         if len > max_len {
-            let path = self.path.display();
+            let path = atomic_mmap::shown(&self.path);
             let message = format!("{path} was opened for up to {max_len} bytes: see max_len");
             return Err(Failure::new(Code::FULL, message));
         }

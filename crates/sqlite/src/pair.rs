@@ -133,7 +133,7 @@ pub(crate) fn is_header_of_wal_mode(page: &[u8], offset: u64) -> bool {
 
 /// Returns the failure that tells how to convert a database.
 pub(crate) fn wal_failure(path: &Path, why: &str) -> Failure {
-    let path = path.display();
+    let path = atomic_mmap::shown(path);
     let message = format!(
         "{path} {why}, which the VFS atomic-mmap does not need; convert it once without this VFS: \
          sqlite3 '{path}' 'PRAGMA journal_mode=DELETE'"

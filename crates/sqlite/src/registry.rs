@@ -60,8 +60,9 @@ fn entry(identity: Identity) -> Arc<Mutex<Entry>> {
 }
 
 fn try_open(path: &Path, access: Access, settings: &Settings) -> Result<Arc<Pair>> {
-    let fail =
-        |error: io::Error| Failure::of_io(&error, Code::CANTOPEN, &path.display().to_string());
+    let fail = |error: io::Error| {
+        Failure::of_io(&error, Code::CANTOPEN, &atomic_mmap::shown(path).to_string())
+    };
     // The file is made before it has an identity. A file that exists is opened below, once.
     let created = if access.create { create(path, access.exclusive).map_err(fail)? } else { None };
     let identity = match &created {
@@ -75,7 +76,10 @@ fn try_open(path: &Path, access: Access, settings: &Settings) -> Result<Arc<Pair
         if access.write && pair.is_read_only && may_write(path) {
             let message = "this process has the database open for reading alone; open it for \
                            writing first";
-            return Err(Failure::new(Code::BUSY, format!("{}: {message}", path.display())));
+            return Err(Failure::new(
+                Code::BUSY,
+                format!("{}: {message}", atomic_mmap::shown(path)),
+            ));
         }
         return Ok(pair);
     }
@@ -100,7 +104,10 @@ fn try_open(path: &Path, access: Access, settings: &Settings) -> Result<Arc<Pair
         Taken::Refused(file) => {
             entry.refused = Some((file, is_writable));
             let message = "another process has the database open, or another VFS of this one";
-            return Err(Failure::new(Code::BUSY, format!("{}: {message}", path.display())));
+            return Err(Failure::new(
+                Code::BUSY,
+                format!("{}: {message}", atomic_mmap::shown(path)),
+            ));
         }
     };
     let pair = Arc::new(Pair::open(path, identity, settings, &guard)?);

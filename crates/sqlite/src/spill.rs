@@ -81,7 +81,7 @@ impl Spill {
     }
 
     fn write_failure(&self, error: &io::Error) -> Failure {
-        let what = format!("a temporary file in {}", self.folder.display());
+        let what = format!("a temporary file in {}", atomic_mmap::shown(&self.folder));
         Failure::of_io(error, Code::IOERR_WRITE, &what)
     }
 

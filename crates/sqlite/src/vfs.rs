@@ -46,7 +46,10 @@ pub(crate) fn open(
     match path {
         Some(path) if flags & flag::MAIN_DB != 0 => {
             if flags & flag::NOFOLLOW != 0 && path.is_symlink() {
-                return Err(Failure::new(Code::CANTOPEN, format!("{} is a link", path.display())));
+                return Err(Failure::new(
+                    Code::CANTOPEN,
+                    format!("{} is a link", atomic_mmap::shown(path)),
+                ));
             }
             let access = Access {
                 write: flags & flag::READWRITE != 0,
@@ -59,7 +62,7 @@ pub(crate) fn open(
         Some(path) if flags & flag::MAIN_JOURNAL != 0 => match journals::place(path) {
             None | Some(Place::Disk) => Ok(Opened::Below),
             Some(Place::Absent) if flags & flag::CREATE == 0 => {
-                let message = format!("{} does not exist", path.display());
+                let message = format!("{} does not exist", atomic_mmap::shown(path));
                 Err(Failure::new(Code::CANTOPEN, message))
             }
             Some(_) => Ok(Opened::Journal(Box::new(journals::open(path)?))),
@@ -73,7 +76,7 @@ pub(crate) fn open(
             Ok(Opened::Journal(Box::new(journals::open_nameless())))
         }
         Some(path) if flags & flag::WAL != 0 => {
-            let path = path.display();
+            let path = atomic_mmap::shown(path);
             let message = format!("{path}: the VFS atomic-mmap has no write-ahead log");
             Err(Failure::new(Code::CANTOPEN, message))
         }

@@ -20,7 +20,7 @@ impl Engine {
         unless!(CheckpointNotSynced, self.sync_both(durable)?);
         durable.journal.forget_before(number);
         lane.stats.bump(Counter::Checkpoints, 1);
-        event!(DEBUG, file = %self.home.path().display(), number, "checkpoint");
+        event!(DEBUG, file = %crate::error::shown(self.home.path()), number, "checkpoint");
         Ok(())
     }
 

@@ -57,7 +57,7 @@ impl Engine {
             if let Some(durable) = &self.durable
                 && !planted!(OverdueForgotten)
             {
-                event!(WARN, file = %self.home.path().display(), %error, "overdue");
+                event!(WARN, file = %crate::error::shown(self.home.path()), %error, "overdue");
                 durable.set_overdue(&error);
             }
             self.lane().stats.bump(Counter::FailedPoints, 1);

@@ -108,7 +108,7 @@ impl Engine {
         // Files first: if the length were durable before the files have it, the file would look
         // truncated.
         unless!(GrowFilesNotSynced, self.sync_lengths()?);
-        event!(DEBUG, file = %self.home.path().display(), old, new, "grows");
+        event!(DEBUG, file = %crate::error::shown(self.home.path()), old, new, "grows");
         Ok(())
     }
 

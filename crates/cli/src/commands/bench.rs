@@ -16,7 +16,7 @@ pub fn run(common: &Common, of: &Bench) -> Result<Outcome, Failure> {
     let file = options.open(scratch.home().path("bench"))?;
     let time = Duration::from_secs_f64(of.seconds);
     let mut report = Report::new("bench");
-    report.text("folder", Some(of.folder.display().to_string()));
+    report.path("folder", Some(&of.folder));
     report.text("medium", Some(file.medium().to_string()));
     let before = file.stats();
     for (name, len, syncs) in [

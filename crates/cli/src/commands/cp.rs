@@ -25,8 +25,8 @@ pub fn run(common: &Common, of: &Cp) -> Result<Outcome, Failure> {
         }
     })?;
     let mut report = Report::new("cp");
-    report.text("from", Some(of.from.display().to_string()));
-    report.text("to", Some(of.to.display().to_string()));
+    report.path("from", Some(&of.from));
+    report.path("to", Some(&of.to));
     report.bytes("length", len);
     report.print(common.json)?;
     Ok(Outcome::Ok)

@@ -19,7 +19,7 @@ const PROBE: &str = "probe";
 pub fn run(common: &Common, of: &Folder) -> Result<Outcome, Failure> {
     let scratch = PairScratch::within(&of.folder, common)?;
     let mut report = Report::new("doctor");
-    report.text("folder", Some(of.folder.display().to_string()));
+    report.path("folder", Some(&of.folder));
     let failed = || Failure::io(&of.folder);
     let mut probe = scratch.home().make_file(PROBE).map_err(failed())?;
     probe.write_all(&[0; 4096]).map_err(failed())?;

@@ -40,7 +40,7 @@ pub fn run(common: &Common, of: &Heatmap) -> Result<Outcome, Failure> {
     };
     if common.json {
         let mut report = Report::new("heatmap");
-        report.text("file", Some(look.home.display().to_string()));
+        report.path("file", Some(&look.home));
         report.bytes("length", look.len);
         report.text("unit", Some(unit.into()));
         report.bytes("cell_bytes", heat.cell_len());
@@ -76,7 +76,7 @@ fn refuse_own_files(picture: &Path, look: &Inspection) -> Result<(), Failure> {
         && [Some(&look.home)].into_iter().chain(beside).flatten().any(|path| id(path) == taken)
     {
         let message = "the picture would replace the file or one of its companions";
-        return Err(Failure::Usage(format!("{}: {message}", picture.display())));
+        return Err(Failure::Usage(format!("{}: {message}", atomic_mmap::shown(&picture))));
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ fn form(of: &Heatmap) -> Result<Form, Failure> {
         Some("txt") => Ok(Form::Text),
         _ => Err(Failure::Usage(format!(
             "{}: ends in none of png, svg and txt; choose one with --form",
-            path.display()
+            atomic_mmap::shown(&path)
         ))),
     };
     match (of.form, &of.output) {

@@ -15,7 +15,7 @@ use std::ops::Range;
 pub fn run(common: &Common, of: &Repair) -> Result<Outcome, Failure> {
     let look = verdict::look_at_closed(common, &of.file)?;
     let mut report = Report::new("repair");
-    report.text("file", Some(look.home.display().to_string()));
+    report.path("file", Some(&look.home));
     verdict::add_row(&mut report, &look);
     let mut outcome = verdict::outcome(&look);
     if outcome == Outcome::Ok {
@@ -28,7 +28,7 @@ pub fn run(common: &Common, of: &Repair) -> Result<Outcome, Failure> {
         report.add("damaged", value, if text.is_empty() { "none".into() } else { text.join(", ") });
         let question = format!(
             "{}: let {} damaged pages go back to what they were in a snapshot, alone",
-            look.home.display(),
+            atomic_mmap::shown(&look.home),
             damaged.len()
         );
         if !damaged.is_empty() {

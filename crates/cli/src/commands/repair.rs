@@ -11,7 +11,7 @@ use atomic_mmap::{CloseMode, Decision, Inspection, OnMismatch};
 pub fn run(common: &Common, of: &Repair) -> Result<Outcome, Failure> {
     let look = verdict::look_at_closed(common, &of.file)?;
     let mut report = Report::new("repair");
-    report.text("file", Some(look.home.display().to_string()));
+    report.path("file", Some(&look.home));
     verdict::add_row(&mut report, &look);
     let Some(wish) = agreed_wish(of, &look)? else {
         report.flag("repaired", false);
@@ -26,7 +26,7 @@ pub fn run(common: &Common, of: &Repair) -> Result<Outcome, Failure> {
     // A companion that may be another file's is not removed.
     let companions = [&look.reflection, &look.journal, &look.snapshot_file].into_iter().flatten();
     let stay = companions.filter(|path| path.symlink_metadata().is_ok());
-    let stay: Vec<String> = stay.map(|path| path.display().to_string()).collect();
+    let stay: Vec<String> = stay.map(|path| path.to_string_lossy().into_owned()).collect();
     let told = if stay.is_empty() { "nothing".to_owned() } else { stay.join(", ") };
     report.add("left_over", stay, told);
     report.print(common.json)?;
@@ -56,5 +56,5 @@ fn agrees(look: &Inspection, wish: OnMismatch) -> Result<bool, Failure> {
         }
         _ => "believe the companions, although they do not fit",
     };
-    ask::agrees(&format!("{}: {what}", look.home.display()))
+    ask::agrees(&format!("{}: {what}", atomic_mmap::shown(&look.home)))
 }

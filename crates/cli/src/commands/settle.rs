@@ -12,11 +12,12 @@ pub fn run(common: &Common, of: &Settle) -> Result<Outcome, Failure> {
     let count = look.snapshots.len();
     if count > 0 && !of.drop_snapshots {
         let what = "and a plain file has none; drop them with --drop-snapshots";
-        let message = format!("{}: the file has {count} snapshots, {what}", look.home.display());
+        let message =
+            format!("{}: the file has {count} snapshots, {what}", atomic_mmap::shown(&look.home));
         return Err(Failure::Usage(message));
     }
     let mut report = Report::new("settle");
-    report.text("file", Some(look.home.display().to_string()));
+    report.path("file", Some(&look.home));
     if let Some(decision) = look.decision {
         report.add("was", verdict::name(decision), verdict::meaning(decision));
     }

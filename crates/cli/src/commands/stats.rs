@@ -51,8 +51,8 @@ pub fn run(common: &Common, of: &Stats) -> Result<Outcome, Failure> {
         ("in_use", u64::from(look.is_open), "1 if a process has the file open."),
     ];
     if of.prometheus {
-        let file = look.home.display().to_string();
-        let file = file.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
+        let file = atomic_mmap::shown(&look.home).to_string();
+        let file = file.replace('\\', r"\\").replace('"', "\\\"");
         let mut text = String::new();
         for (name, value, help) in numbers {
             let _into_a_string = write!(
@@ -65,7 +65,7 @@ pub fn run(common: &Common, of: &Stats) -> Result<Outcome, Failure> {
         return Ok(verdict::outcome(&look));
     }
     let mut report = Report::new("stats");
-    report.text("file", Some(look.home.display().to_string()));
+    report.path("file", Some(&look.home));
     for (name, value, _) in numbers {
         match name {
             "in_use" => report.flag(name, value == 1),

@@ -38,7 +38,7 @@ fn name_of(look: &Inspection, asked: &str) -> Result<String, Failure> {
 /// Makes the file if there is none.
 pub fn receive(common: &Common, of: &Receive) -> Result<Outcome, Failure> {
     let mut report = Report::new("receive");
-    report.text("file", Some(of.file.display().to_string()));
+    report.path("file", Some(&of.file));
     if of.progress {
         report.count("frames", AtomicMappedFile::import_progress(&of.file)?);
         report.print(common.json)?;

@@ -18,7 +18,7 @@ const PIECE: u64 = 1 << 20;
 pub fn run(common: &Common, of: &File) -> Result<Outcome, Failure> {
     let look = verdict::look_at_closed(common, &of.file)?;
     let mut report = Report::new("verify");
-    report.text("file", Some(look.home.display().to_string()));
+    report.path("file", Some(&look.home));
     verdict::add_row(&mut report, &look);
     let mut outcome = verdict::outcome(&look);
     if let (Outcome::Ok, Some(decision)) = (outcome, look.decision) {

@@ -4,7 +4,7 @@ use crate::args::{Common, Watch};
 use crate::commands::heatmap::{changed, words};
 use crate::commands::stats::companions_allocated;
 use crate::outcome::{Failure, Outcome};
-use crate::report::{human, print};
+use crate::report::{human, json_line, print};
 use crate::verdict;
 use serde_json::json;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub fn run(common: &Common, of: &Watch) -> Result<Outcome, Failure> {
         let allocated = companions_allocated(&look)?;
         let is_new = look.session != session;
         let line = if common.json {
-            json!({
+            json_line(&json!({
                 "schema": crate::report::SCHEMA,
                 "command": "watch",
                 "in_use": look.is_open,
@@ -42,21 +42,20 @@ pub fn run(common: &Common, of: &Watch) -> Result<Outcome, Failure> {
                 "changed_bytes": slices * 64,
                 "reflected_bytes": there,
                 "companions_allocated_bytes": allocated,
-            })
-            .to_string()
+            }))
         } else {
             let state = if look.is_open { "in use" } else { "closed" };
             let opened = if is_new { ", opened or closed" } else { "" };
             format!(
                 "{state}{opened}: {} long, {} in {pages} pages changed, {} in the reflection file, \
-                 {} of disk in companions",
+                 {} of disk in companions\n",
                 human(look.len),
                 human(slices * 64),
                 human(there),
                 human(allocated)
             )
         };
-        if !print((line + "\n").as_bytes())? {
+        if !print(line.as_bytes())? {
             break;
         }
         before = now;

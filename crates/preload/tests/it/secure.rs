@@ -41,3 +41,21 @@ fn a_setuid_program_obeys_no_variable_of_its_caller() {
         assert_eq!((said.as_str(), scratch.log().as_str()), ("kept, more", ""));
     }
 }
+
+/// A name with a line feed made a second line, which could be that of another program.
+#[test]
+fn each_event_is_one_line_without_control_characters() {
+    let scratch = Scratch::new();
+    let mut command = scratch.command("/bin/cp");
+    command.arg0("x\n* * * * * root\r\x1b]0;title\x07\u{9b}\u{202e}\\");
+    command.args(["--reflink=always".as_ref(), scratch.path("a.dat").as_os_str()]);
+    std::fs::write(scratch.path("a.dat"), [1; 8192]).expect("write");
+    let output = command.arg(scratch.path("b.dat")).output().expect("run");
+    assert!(!output.status.success(), "a clone is refused");
+    let log = scratch.log();
+    assert!(log.contains("refused"), "{log}");
+    for line in log.lines() {
+        let program = r"x\n* * * * * root\r\u{1b}]0;title\u{7}\u{9b}\u{202e}\[";
+        assert!(line.starts_with(program) && !line.contains(char::is_control), "{line:?}");
+    }
+}

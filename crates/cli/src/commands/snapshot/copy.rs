@@ -27,7 +27,7 @@ pub fn run(common: &Common, of: &CopySnapshot) -> Result<Outcome, Failure> {
         write(&snapshot, &copy, &of.to)
     })?;
     let mut report = report("snapshot copy", &look, &of.of);
-    report.text("to", Some(of.to.display().to_string()));
+    report.path("to", Some(&of.to));
     report.bytes("length", snapshot.len());
     report.print(common.json)?;
     Ok(Outcome::Ok)

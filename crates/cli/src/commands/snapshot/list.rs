@@ -16,7 +16,7 @@ pub fn run(common: &Common, of: &File) -> Result<Outcome, Failure> {
     let all = file.snapshots();
     if common.json {
         let mut report = Report::new("snapshot list");
-        report.text("file", Some(look.home.display().to_string()));
+        report.path("file", Some(&look.home));
         report.add("snapshots", all.iter().map(as_json).collect::<Value>(), "");
         report.print(true)?;
     } else {

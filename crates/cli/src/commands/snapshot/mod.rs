@@ -67,7 +67,7 @@ fn open(common: &Common, file: &Path) -> Result<AtomicMappedFile, Failure> {
 /// Begins a report of a command on a file and one of its snapshots.
 fn report(command: &'static str, look: &Inspection, of: &Named) -> Report {
     let mut report = Report::new(command);
-    report.text("file", Some(look.home.display().to_string()));
+    report.path("file", Some(&look.home));
     report.add("name", of.name.clone(), of.name.escape_debug().to_string());
     report
 }
@@ -127,14 +127,14 @@ fn agreed(look: &Inspection, of: &Named, undo: Option<&str>) -> Result<bool, Fai
         Some(undo) => format!("keep the present as \"{}\"", undo.escape_debug()),
         None => "lose the present".to_owned(),
     };
-    let (file, name) = (look.home.display(), of.name.escape_debug());
+    let (file, name) = (atomic_mmap::shown(&look.home), of.name.escape_debug());
     ask::agrees(&format!("{file}: go back to \"{name}\", and {present}"))
 }
 
 fn retain(common: &Common, of: &Retain) -> Result<Outcome, Failure> {
     let look = verdict::look_at_closed(common, &of.file)?;
     let mut report = Report::new("snapshot retain");
-    report.text("file", Some(look.home.display().to_string()));
+    report.path("file", Some(&look.home));
     let (mut dropped, mut left) = (0, 0);
     let is_refused = matches!(look.decision, Some(Decision::Refuse(_)));
     if is_refused || !look.snapshots.is_empty() {
