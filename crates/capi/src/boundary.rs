@@ -149,10 +149,10 @@ mod tests {
 
     #[test]
     fn each_thread_has_its_own_last_error() {
-        assert_eq!(call(|| Err(Failure::argument("here\0and there"))), -libc::EINVAL);
+        assert_eq!(call(|| Err(Failure::argument("here\0and\x1b there"))), -libc::EINVAL);
         std::thread::spawn(|| assert_eq!(last(), "")).join().expect("no panic");
-        assert_eq!(last(), "here?and there");
+        assert_eq!(last(), r"here\u{0}and\u{1b} there");
         assert_eq!(call(|| Ok(())), 0);
-        assert_eq!(last(), "here?and there");
+        assert_eq!(last(), r"here\u{0}and\u{1b} there");
     }
 }

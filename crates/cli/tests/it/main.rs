@@ -4,6 +4,7 @@ mod common;
 mod ends;
 mod files;
 mod live;
+mod names;
 mod refusals;
 mod snapshots;
 mod texts;

@@ -214,6 +214,9 @@ fn unknown_pragmas_and_parameters() {
     assert!(crate::common::try_ours(&path, "&durability=always").is_err());
     let message = atomic_mmap_sqlite::last_error().expect("a message");
     assert!(message.contains("durability=always"), "{message}");
+    assert!(crate::common::try_ours(&path, "&durability=%1b[31m").is_err());
+    let message = atomic_mmap_sqlite::last_error().expect("a message");
+    assert!(message.contains(r"durability=\u{1b}[31m"), "no terminal obeys it: {message}");
     let x = ours_with(&path, "&max_len=4194304");
     assert_eq!(stat(&x, "max_len"), 4 << 20);
     assert!(try_one(&x, "PRAGMA atomic_mmap_nonsense").is_err(), "an unknown pragma has no rows");
