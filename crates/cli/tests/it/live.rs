@@ -21,6 +21,9 @@ const SIZE: usize = 1 << 20;
 const LENGTH: &str = "ATOMIC_MMAP_CLI_TEST_LENGTH";
 /// The name of a program that lies.
 const LIAR: &str = "liar";
+/// The name of a program that binds names in the way, and of one that fills the queues of servers.
+const CROWD: &str = "crowd";
+const FLOOD: &str = "flood";
 /// A user that owns nothing.
 const OTHER_USER: u32 = 12345;
 
@@ -84,8 +87,11 @@ fn writer(path: &Path) -> Command {
 #[test]
 fn plays_the_program_if_it_is_one() {
     let Some(path) = std::env::var_os(ROLE) else { return };
-    if path == LIAR {
-        return lie();
+    match path.to_str() {
+        Some(LIAR) => return lie(),
+        Some(CROWD) => return crowd(),
+        Some(FLOOD) => return flood(),
+        _ => {}
     }
     let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
     let file = file.expect("open");
@@ -200,35 +206,58 @@ fn children_of_a_program_serve_nothing() {
 /// Sends a request past the command to a program, with a descriptor. Returns the first bytes of the
 /// answer.
 fn ask(program: &Program, path: &Path) -> Vec<u8> {
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-    let name = format!("atomic-mmap-copies.{}.", program.child.id());
-    let all = std::fs::read_to_string("/proc/net/unix").expect("read");
-    let mut names = all.lines().filter_map(|line| Some(line.split_once('@')?.1));
-    let name = names.find(|found| found.starts_with(&name)).expect("a program that serves");
     // The program may not have closed the last socket yet, which keeps its name.
     static ASKED: AtomicU64 = AtomicU64::new(0);
     let number = ASKED.fetch_add(1, Ordering::Relaxed);
-    let own = SocketAddr::from_abstract_name(format!("test-{}-{number}", program.child.id()));
-    let socket = UnixDatagram::bind_addr(&own.expect("a name")).expect("bind");
-    let server = SocketAddr::from_abstract_name(name).expect("a name");
-    socket.connect_addr(&server).expect("connect");
-    let of = path.metadata().expect("look");
-    let numbers = [of.dev().to_ne_bytes(), of.ino().to_ne_bytes()].concat();
-    let request = [b"atomic-mmap cp 1", &numbers[..]].concat();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [socket.as_fd()];
-    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
-    let parts = [IoSlice::new(&request)];
-    rustix::net::sendmsg(&socket, &parts, &mut control, SendFlags::empty()).expect("send");
-    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    let own = abstract_name(format!("test-{}-{number}", program.child.id()).as_bytes());
+    let socket = UnixDatagram::bind_addr(&own).expect("bind");
+    socket.set_read_timeout(Some(Duration::from_millis(300))).expect("set");
     let mut kinds = Vec::new();
     while !matches!(kinds.last(), Some(b'N' | b'R' | b'E')) {
+        // Commands of other tests ask this program too, and it drops what comes meanwhile.
+        if kinds.is_empty() {
+            let _is_busy = request(program, path, &socket);
+        }
         let mut packet = [0; 1 << 17];
-        socket.recv(&mut packet).expect("a packet");
+        let Ok(len) = socket.recv(&mut packet) else { continue };
         kinds.push(packet[0]);
+        if packet[0] == b'W' {
+            packet[0] = b'A';
+            socket.send(&packet[..len]).expect("answer");
+        }
     }
     kinds
+}
+
+fn abstract_name(name: &[u8]) -> SocketAddr {
+    SocketAddr::from_abstract_name(name).expect("a name")
+}
+
+/// Returns the names of the sockets that serve, of one process or of all.
+fn servers(process: &str) -> Vec<SocketAddr> {
+    let all = std::fs::read("/proc/net/unix").expect("read");
+    let all = String::from_utf8_lossy(&all);
+    let names = all.lines().filter_map(|line| Some(line.split_once('@')?.1));
+    let begins = format!("atomic-mmap-copies.{process}");
+    let found = names.filter(|name| name.starts_with(&begins) && name.is_ascii());
+    found.map(|name| abstract_name(name.as_bytes())).collect()
+}
+
+/// Sends a request for a copy, with a descriptor. Fails while the program copies for another.
+fn request(program: &Program, path: &Path, socket: &UnixDatagram) -> std::io::Result<usize> {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+    let servers = servers(&format!("{}.", program.child.id()));
+    socket.connect_addr(servers.first().expect("a program that serves"))?;
+    let of = path.metadata().expect("look");
+    let numbers = [of.dev().to_ne_bytes(), of.ino().to_ne_bytes()].concat();
+    let request = [b"atomic-mmap cp 2", &numbers[..]].concat();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let other = File::open("/dev/null").expect("open");
+    let descriptors = [other.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    let parts = [IoSlice::new(&request)];
+    Ok(rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::empty())?)
 }
 
 fn descriptors_of(program: &Program) -> usize {
@@ -293,6 +322,125 @@ fn users_get_no_copies_from_each_other() {
     as_other(&mut liar);
     let _liar = Program::start(&scratch, liar, &[]);
     copy(&scratch, |_| {}).0.code(5);
+}
+
+/// A name that is no UTF-8 hid all others, and each name of another user took three seconds.
+#[test]
+fn sockets_of_other_users_are_in_no_copys_way() {
+    if !rustix::process::getuid().is_root() {
+        return eprintln!("skipped: only root can be another user");
+    }
+    let scratch = open_to_all();
+    let program = Program::writing(&scratch, &[SERVED]);
+    let mut crowd = writer(Path::new(CROWD));
+    crowd.uid(OTHER_USER).gid(OTHER_USER);
+    let _crowd = Program::start(&scratch, crowd, &[]);
+    copy(&scratch, |_| {}).0.code(0);
+    program.signal(rustix::process::Signal::STOP);
+    copy(&scratch, |_| {}).0.code(5);
+    program.signal(rustix::process::Signal::CONT);
+    copy(&scratch, |_| {}).0.code(0);
+}
+
+/// Binds what a list of names may stumble over, and names that never answer.
+fn crowd() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, socket};
+    let numbered = |n: u32| format!("atomic-mmap-copies.{}.{n:x}", std::process::id());
+    let odd: [&[u8]; 5] = [
+        b"\xff\xfe",
+        b"atomic-mmap-copies.\xff",
+        b"atomic-mmap-copies.\0\0",
+        b"x\n@atomic-mmap-copies.1.2",
+        b"x\n0: 2 0 0 0002 01 1 @atomic-mmap-copies.1.3",
+    ];
+    let silent: Vec<String> = (0..600).map(numbered).collect();
+    let datagrams = odd.into_iter().chain(silent.iter().map(String::as_bytes));
+    let bound: Vec<UnixDatagram> = datagrams
+        .map(|name| UnixDatagram::bind_addr(&abstract_name(name)).expect("bind"))
+        .collect();
+    // Half of them have no room for a request.
+    for full in bound.iter().skip(odd.len()).step_by(2) {
+        let filler = UnixDatagram::unbound().expect("a socket");
+        filler.set_nonblocking(true).expect("set");
+        let to = full.local_addr().expect("its name");
+        while filler.send_to_addr(b"x", &to).is_ok() {}
+    }
+    let kinds = [SocketType::STREAM, SocketType::SEQPACKET];
+    let others = kinds.into_iter().enumerate().map(|(n, kind)| {
+        let other = socket(AddressFamily::UNIX, kind, None).expect("a socket");
+        let name = SocketAddrUnix::new_abstract_name(numbered(1000 + n as u32).as_bytes());
+        bind(&other, &name.expect("a name")).expect("bind");
+        rustix::net::listen(&other, 1).expect("listen");
+        other
+    });
+    let _others: Vec<_> = others.collect();
+    println!("ready");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A program waited ten seconds for room to answer each request of another user.
+#[test]
+fn requests_of_other_users_are_in_no_copys_way() {
+    if !rustix::process::getuid().is_root() {
+        return eprintln!("skipped: only root can be another user");
+    }
+    let scratch = open_to_all();
+    let program = Program::writing(&scratch, &[SERVED]);
+    program.signal(rustix::process::Signal::STOP);
+    let mut flood = writer(Path::new(FLOOD));
+    flood.uid(OTHER_USER).gid(OTHER_USER);
+    let _flood = Program::start(&scratch, flood, &[]);
+    program.signal(rustix::process::Signal::CONT);
+    copy(&scratch, |_| {}).0.code(0);
+}
+
+/// Fills the queue of each server with requests, from a socket without room for an answer.
+fn flood() {
+    let own = abstract_name(format!("flood-{}", std::process::id()).as_bytes());
+    let asker = UnixDatagram::bind_addr(&own).expect("bind");
+    asker.set_nonblocking(true).expect("set");
+    while asker.send_to_addr(b"x", &own).is_ok() {}
+    let request = [&b"atomic-mmap cp 2"[..], &[0; 16]].concat();
+    for server in servers("") {
+        // A server of another test may have ended, or take them all at once.
+        for _ in 0..1000 {
+            let _full = asker.send_to_addr(&request, &server);
+        }
+    }
+    println!("ready");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Another user could take the name of a command that has ended, and got the rest of the file.
+#[test]
+fn a_copy_goes_to_the_command_that_has_asked_and_not_to_its_name() {
+    let scratch = open_to_all();
+    let program = Program::writing(&scratch, &[SERVED]);
+    let name = abstract_name(format!("test-{}-again", program.child.id()).as_bytes());
+    let mut kinds = Vec::new();
+    while kinds.is_empty() {
+        program.signal(rustix::process::Signal::STOP);
+        let asker = UnixDatagram::bind_addr(&name).expect("bind");
+        let _is_busy = request(&program, &scratch.file("x.dat"), &asker);
+        drop(asker);
+        let heir = UnixDatagram::bind_addr(&name).expect("bind");
+        heir.set_read_timeout(Some(Duration::from_millis(300))).expect("set");
+        program.signal(rustix::process::Signal::CONT);
+        while kinds.last() != Some(&b'N') {
+            let mut packet = [0; 1 << 17];
+            match heir.recv(&mut packet) {
+                Ok(_) => kinds.push(packet[0]),
+                // Commands of other tests ask this program too, and it drops what comes meanwhile.
+                Err(_) if kinds.is_empty() => break,
+                Err(_) => {}
+            }
+        }
+    }
+    assert_eq!(kinds, b"WN", "no byte of the file");
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //! | packet | bytes |
 //! |---|---|
 //! | request | `REQUEST`, device and inode as 64 bits |
-//! | `W` | the request has come |
+//! | `W` | the request has come: a number of 64 bits |
+//! | `A` | the command's answer: that number |
 //! | `N` | the file is not open here |
 //! | `L` | its length, 64 bits |
 //! | `D` | an offset, 64 bits, and the bytes there. Chunks of zeroes are left out |
@@ -21,6 +22,9 @@
 //! - It holds no lock of a file while it sends, so that a reader that stops is in no other's way.
 //! - It opens no file that rests: an exec or a child may be about to use it.
 //! - It takes no signal of the program.
+//! - A file goes to a process of the same user alone. Another user may take the name of a command
+//!   that has ended. So the socket is connected to that of the command, which then answers.
+//! - It waits for no other user: they may send what they like, and not take what is sent.
 
 use super::{open, real};
 use crate::{log, pair, settings, table};
@@ -28,18 +32,20 @@ use libc::{c_int, c_void, sockaddr_un, socklen_t};
 use std::mem::{offset_of, zeroed};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 /// The beginning of the socket's name, past the zero byte. The number of the process follows.
 const NAME: &str = "atomic-mmap-copies.";
 /// The beginning of a request. The number is that of the protocol.
-const REQUEST: &[u8; 16] = b"atomic-mmap cp 1";
+const REQUEST: &[u8; 16] = b"atomic-mmap cp 2";
 /// Bytes of the file in a packet.
 const CHUNK: usize = 64 << 10;
 /// The user number that stands for users of other namespaces.
 const UNMAPPED: libc::uid_t = 65534;
 /// Seconds that the thread waits for a reader that takes no packet.
 const PATIENCE: i64 = 10;
+/// How long the thread waits for the answer of a command that lives.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// The generation of the process that has begun to serve, plus one. Relaxed, also the socket: a
 /// child changes them while it has one thread.
@@ -67,32 +73,30 @@ pub(super) fn in_child() {
     }
 }
 
-/// Makes a socket with a name that no other process can have taken before.
+/// Makes a socket. Another process may have taken a name first, and then it gets another one.
 fn socket() -> std::io::Result<c_int> {
-    let nonce = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
-    let name = format!("{NAME}{}.{nonce:x}", std::process::id());
-    // SAFETY: all zeroes are a value of these types. The pointers are to values of the lengths that
-    // are given with them.
+    // SAFETY: the calls get pointers to values of the lengths that are given with them.
     unsafe {
         let fd = open::hide(libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0));
         if fd < 0 {
             return Err(std::io::Error::last_os_error());
         }
         SOCKET.store(fd, Ordering::Relaxed);
-        let mut address: sockaddr_un = zeroed();
-        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-        for (to, from) in address.sun_path[1..].iter_mut().zip(name.bytes()) {
-            *to = from as libc::c_char;
-        }
-        let len = offset_of!(sockaddr_un, sun_path) + 1 + name.len();
         let limit = libc::timeval { tv_sec: PATIENCE, tv_usec: 0 };
         let tells: c_int = 1;
         let set = |option, value: *const c_void, len: usize| {
             libc::setsockopt(fd, libc::SOL_SOCKET, option, value, len as socklen_t)
         };
+        let is_named = || {
+            (0..16).any(|_| {
+                let (address, len) =
+                    address(&format!("{NAME}{}.{:x}", std::process::id(), nonce()));
+                libc::bind(fd, (&raw const address).cast(), len) == 0
+            })
+        };
         if set(libc::SO_PASSCRED, (&raw const tells).cast(), size_of_val(&tells)) != 0
             || set(libc::SO_SNDTIMEO, (&raw const limit).cast(), size_of_val(&limit)) != 0
-            || libc::bind(fd, (&raw const address).cast(), len as socklen_t) != 0
+            || !is_named()
         {
             let error = std::io::Error::last_os_error();
             in_child(); // closes it
@@ -100,6 +104,24 @@ fn socket() -> std::io::Result<c_int> {
         }
         Ok(fd)
     }
+}
+
+/// Returns a number that this process has not had before.
+fn nonce() -> u64 {
+    static USED: AtomicU64 = AtomicU64::new(0);
+    let since = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
+    since.wrapping_add(USED.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Returns the address with an abstract name, and its length.
+fn address(name: &str) -> (sockaddr_un, socklen_t) {
+    // SAFETY: all zeroes are a value of this type.
+    let mut address: sockaddr_un = unsafe { zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    for (to, from) in address.sun_path[1..].iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    (address, (offset_of!(sockaddr_un, sun_path) + 1 + name.len()) as socklen_t)
 }
 
 /// Starts the thread, with every signal blocked.
@@ -123,64 +145,108 @@ struct Control {
     from: libc::ucred,
 }
 
-/// Answers requests.
-fn serve(fd: c_int) {
-    loop {
-        let mut request = [0_u8; REQUEST.len() + 16];
-        // SAFETY: all zeroes are a value of these types. The kernel fills what the message names.
-        let (len, asker, asker_len, control) = unsafe {
-            let (mut asker, mut control): (sockaddr_un, Control) = (zeroed(), zeroed());
-            let mut part =
-                libc::iovec { iov_base: request.as_mut_ptr().cast(), iov_len: request.len() };
-            let mut message: libc::msghdr = zeroed();
-            message.msg_name = (&raw mut asker).cast();
-            message.msg_namelen = size_of_val(&asker) as socklen_t;
-            message.msg_iov = &raw mut part;
-            message.msg_iovlen = 1;
-            message.msg_control = (&raw mut control).cast();
-            message.msg_controllen = size_of_val(&control);
-            let len = real::recvmsg(fd, &raw mut message, 0);
-            (len, asker, message.msg_namelen, control)
-        };
-        let Ok(len) = usize::try_from(len) else {
-            if super::errno() == libc::EINTR {
-                continue;
-            }
-            return;
-        };
+/// A packet of a command.
+struct Asked {
+    packet: [u8; REQUEST.len() + 16],
+    len: usize,
+    from: sockaddr_un,
+    from_len: socklen_t,
+    /// The packet is that of a process of this user, by the kernel's word.
+    is_own: bool,
+}
+
+/// Returns the next packet, or `None` if there is none. With `MSG_DONTWAIT` it does not wait.
+fn next(fd: c_int, flags: c_int) -> Option<Asked> {
+    // SAFETY: all zeroes are a value of these types. The kernel fills what the message names.
+    unsafe {
+        let (mut packet, mut control): (_, Control) = ([0; REQUEST.len() + 16], zeroed());
+        let mut from: sockaddr_un = zeroed();
+        let mut part = libc::iovec { iov_base: (&raw mut packet).cast(), iov_len: packet.len() };
+        let mut message: libc::msghdr = zeroed();
+        message.msg_name = (&raw mut from).cast();
+        message.msg_namelen = size_of_val(&from) as socklen_t;
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = size_of_val(&control);
+        let len = usize::try_from(real::recvmsg(fd, &raw mut message, flags)).ok()?;
         let is_user = (control.header.cmsg_level, control.header.cmsg_type)
             == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS);
-        // SAFETY: the call has no precondition.
-        let own = unsafe { libc::getuid() };
-        if len != request.len() || !request.starts_with(REQUEST) || !is_user {
-            continue;
-        }
-        let number = |at: usize| {
-            u64::from_ne_bytes(std::array::from_fn(|n| request[REQUEST.len() + at + n]))
-        };
-        let answer = |packet: &[u8]| send(fd, &asker, asker_len, packet);
-        let _gone = if control.from.uid == own && own != UNMAPPED {
-            copy((number(0), number(8)), answer)
-        } else {
-            answer(b"N") // so that it does not wait
-        };
+        let own = libc::getuid();
+        let is_own = is_user && control.from.uid == own && own != UNMAPPED;
+        Some(Asked { packet, len, from, from_len: message.msg_namelen, is_own })
     }
 }
 
-/// Sends a packet. Returns `None` if the reader has gone or has stopped.
-fn send(fd: c_int, to: &sockaddr_un, to_len: socklen_t, packet: &[u8]) -> Option<()> {
-    // SAFETY: the pointers are to values of the lengths that are given with them.
-    let sent = unsafe {
-        let to: *const sockaddr_un = to;
-        let flags = libc::MSG_NOSIGNAL;
-        libc::sendto(fd, packet.as_ptr().cast(), packet.len(), flags, to.cast(), to_len)
-    };
+/// Answers requests.
+fn serve(fd: c_int) {
+    loop {
+        let Some(asked) = next(fd, 0) else {
+            // Another user may end the wait by an error, and not the thread.
+            match super::errno() {
+                libc::EBADF | libc::ENOTSOCK | libc::EINVAL => return,
+                _ => continue,
+            }
+        };
+        if asked.len != asked.packet.len() || !asked.packet.starts_with(REQUEST) {
+            continue;
+        }
+        let (to, len) = ((&raw const asked.from).cast(), asked.from_len);
+        if !asked.is_own {
+            // So that it does not wait. If it takes no packet, it does.
+            // SAFETY: the pointers are to values of the lengths that are given with them.
+            unsafe { libc::sendto(fd, b"N".as_ptr().cast(), 1, UNWAITED, to, len) };
+            continue;
+        }
+        // SAFETY: as above.
+        if unsafe { libc::connect(fd, to, len) } == 0 {
+            let number = |at: usize| {
+                u64::from_ne_bytes(std::array::from_fn(|n| asked.packet[REQUEST.len() + at + n]))
+            };
+            let _gone = answers(fd).and_then(|()| copy((number(0), number(8)), |p| send(fd, p, 0)));
+            // SAFETY: all zeroes are an address, which disconnects the socket.
+            unsafe {
+                let none: libc::sockaddr = zeroed();
+                libc::connect(fd, &raw const none, size_of_val(&none) as socklen_t);
+            }
+        }
+    }
+}
+
+/// The flags of a packet that waits for no room.
+const UNWAITED: c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+
+/// Tells the command that its request has come. Returns `None` if it does not answer: its name may
+/// be another user's by now. While the socket is connected, no other packets come.
+fn answers(fd: c_int) -> Option<()> {
+    let number = nonce().to_ne_bytes();
+    send(fd, &[b"W", &number[..]].concat(), UNWAITED)?;
+    let answer = [b"A", &number[..]].concat();
+    let until = Instant::now() + ANSWERS_WITHIN;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        let mut ready = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one value, as the call is told.
+        unsafe { libc::poll(&raw mut ready, 1, left.as_millis() as c_int + 1) };
+        // Packets from before the connection are passed over. Their commands ask again.
+        let heard = next(fd, libc::MSG_DONTWAIT);
+        if heard.is_some_and(|heard| heard.is_own && heard.packet[..heard.len] == answer) {
+            return Some(());
+        }
+    }
+    send(fd, b"N", UNWAITED);
+    None
+}
+
+/// Sends a packet to the command. Returns `None` if that has gone or has stopped.
+fn send(fd: c_int, packet: &[u8], flags: c_int) -> Option<()> {
+    let flags = flags | libc::MSG_NOSIGNAL;
+    // SAFETY: the pointer is to a value of the length that is given with it.
+    let sent = unsafe { libc::send(fd, packet.as_ptr().cast(), packet.len(), flags) };
     (usize::try_from(sent) == Ok(packet.len())).then_some(())
 }
 
 /// Sends one state of a file, by packets.
 fn copy(of: pair::Identity, send: impl Fn(&[u8]) -> Option<()>) -> Option<()> {
-    send(b"W")?;
     let whole = pair::whole(of, |len| {
         // SAFETY: all zeroes are a value of this type, which the call fills.
         let memory = unsafe {
