@@ -462,9 +462,12 @@ const BEHIND_DOORS: [(&str, &str); 6] = [
     (".display()", "a terminal obeys what is in a name: use `shown`"),
 ];
 
-/// The doors, and the folder of the documentation's examples.
-const DOORS: [(&str, &str); 2] =
-    [("src/platform/os/environment.rs", "env::var"), ("src/lib.rs", "temp_dir()")];
+/// The doors, the folder of the documentation's examples, and the planted bugs of tests.
+const DOORS: [(&str, &str); 3] = [
+    ("src/platform/os/environment.rs", "env::var"),
+    ("src/lib.rs", "temp_dir()"),
+    ("src/mutant/mod.rs", "env::var"),
+];
 
 /// A setuid program obeys no variable of its caller, and no message has control characters. Both
 /// hold as long as there is one way to a variable, and one for a name into a message.

@@ -5,8 +5,8 @@
 //! feature `mutants` both are constants, and the compiler removes all of this: the published
 //! package has no list of bugs. With it, each use is one relaxed load.
 //!
-//! The part `mutants` of the lab lists for each bug the test that notices it. May import: the
-//! environment, from `platform`.
+//! The part `mutants` of the lab lists for each bug the test that notices it. May import nothing
+//! from the crate.
 
 #[cfg(feature = "mutants")]
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
@@ -90,12 +90,9 @@ pub(crate) fn is_on(mutant: Mutant) -> bool {
 #[cfg(feature = "mutants")]
 #[cold]
 fn ask() -> u16 {
-    let on = match crate::platform::variable(VARIABLE) {
-        Some(name) => {
-            let known = name.to_str().and_then(by_name);
-            known.unwrap_or_else(|| panic!("{VARIABLE}={name:?}: no such")) as u16
-        }
-        None => NONE,
+    let on = match std::env::var(VARIABLE) {
+        Ok(name) => by_name(&name).unwrap_or_else(|| panic!("{VARIABLE}={name}: no such")) as u16,
+        Err(_) => NONE,
     };
     // Fails if another thread has planted a bug meanwhile.
     match ON.compare_exchange(UNKNOWN, on, Ordering::Relaxed, Ordering::Relaxed) {

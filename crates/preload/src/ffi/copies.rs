@@ -191,19 +191,22 @@ fn serve(fd: c_int) {
         if asked.len != asked.packet.len() || !asked.packet.starts_with(REQUEST) {
             continue;
         }
+        let number = |at: usize| {
+            u64::from_ne_bytes(std::array::from_fn(|n| asked.packet[REQUEST.len() + at + n]))
+        };
+        let of = (number(0), number(8));
+        let is_here = || pair::whole(of, |_| Err("only asked")).is_some();
         let (to, len) = ((&raw const asked.from).cast(), asked.from_len);
-        if !asked.is_own {
+        if !asked.is_own || !is_here() {
             // So that it does not wait. If it takes no packet, it does.
             // SAFETY: the pointers are to values of the lengths that are given with them.
             unsafe { libc::sendto(fd, b"N".as_ptr().cast(), 1, UNWAITED, to, len) };
             continue;
         }
+        // While it is connected, it hears no other command.
         // SAFETY: as above.
         if unsafe { libc::connect(fd, to, len) } == 0 {
-            let number = |at: usize| {
-                u64::from_ne_bytes(std::array::from_fn(|n| asked.packet[REQUEST.len() + at + n]))
-            };
-            let _gone = answers(fd).and_then(|()| copy((number(0), number(8)), |p| send(fd, p, 0)));
+            let _gone = answers(fd).and_then(|()| copy(of, |packet| send(fd, packet, 0)));
             // SAFETY: all zeroes are an address, which disconnects the socket.
             unsafe {
                 let none: libc::sockaddr = zeroed();
