@@ -89,11 +89,12 @@ fn try_open(path: &Path, access: Access, settings: &Settings) -> Result<Arc<Pair
             let (file, is_writable) = open_file(path).map_err(fail)?;
             let found = file.metadata().map_err(fail)?;
             if !found.is_file() {
-                let message = format!("{}: not a regular file", path.display());
+                let message = format!("{}: not a regular file", atomic_mmap::shown(&path));
                 return Err(Failure::new(Code::CANTOPEN, message));
             }
             if Identity::told_by(&found) != identity {
-                let message = format!("{}: another file has this name by now", path.display());
+                let message =
+                    format!("{}: another file has this name by now", atomic_mmap::shown(&path));
                 return Err(Failure::new(Code::BUSY, message));
             }
             (file, is_writable)

@@ -88,8 +88,9 @@ pub(crate) fn open(
 /// resolved it. That VFS reads links itself. So it also follows those that another user has put
 /// into a shared folder, which the kernel refuses (`fs.protected_symlinks`).
 pub(crate) fn check_links(name: &Path, full: &Path) -> Result<()> {
-    let refuse =
-        |why: &str| Err(Failure::new(Code::CANTOPEN, format!("{}: {why}", name.display())));
+    let refuse = |why: &str| {
+        Err(Failure::new(Code::CANTOPEN, format!("{}: {why}", atomic_mmap::shown(&name))))
+    };
     match rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::ACCESS) => refuse("the system does not let this user follow the name"),
         Err(_) => Ok(()),
