@@ -31,6 +31,8 @@ const SPOOL: &str = ".atomic-mmap-import";
 const UNFINISHED: &str = ".atomic-mmap-new";
 /// The number of names by which a file is found again.
 const NAMES: usize = 8;
+/// How often a name is tried that comes and goes.
+const TRIES: usize = 64;
 /// The longest name that file systems take, in bytes.
 const LONGEST_NAME: usize = 255;
 /// Bytes that are read from a spool at once.
@@ -118,23 +120,26 @@ fn open(
     is_made: bool,
 ) -> Result<Option<(File, FileStat)>> {
     let io = |call| move |e| Error::io(call, name.path(), e);
-    // Before it is opened: a pipe would wait for its other end.
-    match platform.stat_name(name).map_err(io("look up"))? {
-        Some(there) => check_trust(platform, (home, name), &there)?,
-        None if is_made => {}
-        None => return Ok(None),
+    let check = || match platform.stat_name(name).map_err(io("look up"))? {
+        Some(there) => check_trust(platform, (home, name), &there).map(|()| true),
+        None => Ok(false),
+    };
+    let is_there = check()?;
+    if !is_there && !is_made {
+        return Ok(None);
     }
-    let how = OpenHow { create_new: false, mode: 0o600, reads_only: !is_made };
+    let how = OpenHow { create_new: !is_there, mode: 0o600, reads_only: !is_made };
     let file = match platform.open(name, how) {
-        Err(e) if e.kind() == ErrorKind::NotFound && is_made => {
-            match platform.open(name, OpenHow { create_new: true, ..how }) {
-                // The caller looks at it anew.
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(None),
-                made => made.map_err(io("create"))?,
-            }
+        // It has come or gone since the look. The caller looks again.
+        Err(e) if matches!(e.kind(), ErrorKind::AlreadyExists | ErrorKind::NotFound) => {
+            return Ok(None);
         }
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(io(OPEN))?,
+        Err(e) => {
+            // Another user's file may have taken its place since the look.
+            check()?;
+            return Err(io(OPEN)(e));
+        }
+        Ok(file) => file,
     };
     let stat = platform.stat(&file).map_err(io("look up"))?;
     // The name may be that of another file by then.
@@ -159,7 +164,8 @@ fn check_trust(platform: &Platform, (home, name): (&Name, &Name), stat: &FileSta
 fn open_locked(platform: &Platform, home: &Name) -> Result<(Name, File)> {
     let mut taken = None;
     for name in beside_others(platform, home, SPOOL) {
-        loop {
+        // Another user that makes and removes the name all the time only costs this name.
+        for _ in 0..TRIES {
             match open(platform, (home, &name), true) {
                 Ok(Some((file, stat))) if lock(platform, &name, (&file, &stat))? => {
                     return Ok((name, file));
