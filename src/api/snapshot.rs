@@ -159,11 +159,13 @@ impl AtomicMappedFile {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Snapshot`] if there is no snapshot of this name, or `undo` is taken. Those of
+    /// [`Error::Snapshot`] if there is no snapshot of this name, or `undo` is taken.
+    /// [`Error::TooLong`] if the snapshot is longer than [`max_len`](Self::max_len). The others of
     /// [`set_len`](Self::set_len). Once the rollback is under way, an error poisons the handle, and
     /// the next open finishes it.
     ///
     /// [`Error::Snapshot`]: crate::Error::Snapshot
+    /// [`Error::TooLong`]: crate::Error::TooLong
     pub fn roll_back(&self, name: &str, undo: Option<&str>) -> Result<()> {
         self.engine().roll_back(name, undo)
     }

@@ -181,8 +181,11 @@ impl Options {
     /// | at least 32 GiB | 1 GiB |
     /// | less, as under `ulimit -v` | 1/32 of the range |
     ///
-    /// If twice the file's length is more, and at most 1/8 of the range, it is the default. The
-    /// default is never less than the file's length.
+    /// If twice the file's length is more, or the length of its longest snapshot, and at most 1/8
+    /// of the range, it is the default. The default is never less than the file's length. It is
+    /// also never less than that of a snapshot to which the file was going back when a process
+    /// died. Opening finishes that, and fails with [`Error::TooLong`](crate::Error::TooLong) if
+    /// this option leaves no room for it.
     ///
     /// [`AtomicMappedFile::max_len`](crate::AtomicMappedFile::max_len) returns the value in use.
     pub fn max_len(mut self, max_len: u64) -> Self {

@@ -332,6 +332,17 @@ impl Pair {
         Ok(())
     }
 
+    /// Fails if the file cannot get `len` bytes long while it is open: for so many, no addresses
+    /// are reserved.
+    pub fn check_fits(&self, len: u64) -> Result<()> {
+        let max_len = self.max_len;
+        if len <= max_len {
+            Ok(())
+        } else {
+            Err(Error::TooLong { path: self.path(), len, max_len })
+        }
+    }
+
     /// Makes room for exactly `len` more values. A lack of memory is an error, and does not end the
     /// process: the length comes from the file.
     pub fn reserve<T>(&self, to: &mut Vec<T>, len: u64) -> Result<()> {

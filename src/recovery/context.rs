@@ -6,12 +6,13 @@
 
 use super::pair::{Found, Home};
 use super::probe::{Lengths, Probe};
+use super::snapshots::FoundStore;
 use super::{HUGE_PAGE, lanes, medium, reservation};
 use crate::config::integrity::Integrity;
 use crate::config::options::Options;
 use crate::config::{Durability, Medium};
 use crate::engine::superblock::{Companions, remove_if_is, remove_own};
-use crate::error::{Error, Mismatch, Result};
+use crate::error::{Error, Mismatch, Result, SnapshotError};
 use crate::format::entry::Seed;
 use crate::format::layout;
 use crate::format::marker;
@@ -449,8 +450,16 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Returns how many bytes of address space to reserve for a home file of `len` bytes.
-    pub(super) fn max_len(&self, len: u64) -> Result<u64> {
+    /// Returns how many bytes of address space to reserve for a home file of these lengths. Fails
+    /// if what was begun cannot be finished in what the caller allows, or by a reader.
+    pub(super) fn max_len(&self, found: &Lengths, store: Option<&FoundStore>) -> Result<u64> {
+        let rollback = store.map_or(0, |store| store.table.rollback);
+        if self.options.read_only && rollback != 0 {
+            let why = SnapshotError::RollbackUnderWay { number: rollback };
+            return Err(Error::Snapshot { path: self.path.to_owned(), why });
+        }
+        let needed = store.map_or(0, FoundStore::needed_len);
+        let len = found.len.max(found.high_water).max(needed);
         let too_long = |max_len| Error::TooLong { path: self.path.to_owned(), len, max_len };
         if len > layout::MAX_LEN {
             return Err(too_long(layout::MAX_LEN));
@@ -463,7 +472,11 @@ impl<'a> Opening<'a> {
                 max_len: layout::MAX_LEN,
             }),
             Some(max_len) => Ok(max_len.max(1).next_multiple_of(HUGE_PAGE)),
-            None => Ok(reservation::default_len(len, |bytes| self.platform.has_addresses(bytes))),
+            None => {
+                let may_get = store.map_or(0, FoundStore::longest);
+                let is_free = |bytes| self.platform.has_addresses(bytes);
+                Ok(reservation::default_len(len, may_get, is_free))
+            }
         }
     }
 }

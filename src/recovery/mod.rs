@@ -67,6 +67,7 @@ use crate::registry::Registration;
 use context::{HomeFile, Opening, Rollback, Step};
 use pair::{Decision, Found};
 use probe::{Lengths, Probe};
+use snapshots::FoundStore;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -202,11 +203,17 @@ impl<'a> Located<'a> {
             let len = if stat.len == 0 { options.len } else { stat.len };
             look.lengths = Lengths { len, high_water: len };
         }
+        let store = match &look.superblock {
+            Some(superblock) if !is_fresh => {
+                opening.find_store(look.companions.snapshots(), stat, superblock)?
+            }
+            _ => None,
+        };
         // Opening refuses a file that is too long, or has no name for its companions, before it
         // removes anything for that file.
-        let max_len = opening.max_len(look.lengths.len.max(look.lengths.high_water))?;
+        let max_len = opening.max_len(&look.lengths, store.as_ref())?;
         let companions = opening.companions_of(&look, stat, is_fresh)?;
-        Ok(Judged { look, decision, is_fresh, entries, max_len, companions, located: self })
+        Ok(Judged { look, decision, is_fresh, entries, max_len, store, companions, located: self })
     }
 }
 
@@ -219,6 +226,8 @@ struct Judged<'a> {
     /// The findings in the lanes, if they are needed.
     entries: Option<Vec<lanes::Findings>>,
     max_len: u64,
+    /// The store of snapshots that was found.
+    store: Option<FoundStore>,
     companions: Companions,
     located: Located<'a>,
 }
@@ -227,8 +236,8 @@ impl<'a> Judged<'a> {
     /// Discards a pair if that was decided, makes a reflection file if there is none, and locks it.
     fn prepare(self) -> Result<Prepared<'a>> {
         // In this order: the home file is dropped last.
-        let Judged { mut located, mut companions, mut look, decision, is_fresh, entries, max_len } =
-            self;
+        let Judged { mut located, mut companions, store, mut look, .. } = self;
+        let Judged { decision, is_fresh, entries, max_len, .. } = self;
         let (home, opening, stat) = (&mut located.home, &located.opening, located.stat);
         if decision == Decision::Discard {
             opening.discard(&home.file, &stat, &look)?;
@@ -263,7 +272,6 @@ impl<'a> Judged<'a> {
         let (lengths, journal, is_restored) = (look.lengths, look.journal, look.is_restored);
         let verdict = Verdict { decision, is_fresh, is_restored, journal, lengths, max_len };
         let registration = Some(registration);
-        let store = None;
         let carried = Carried {
             registration,
             superblock,
@@ -312,7 +320,7 @@ struct Carried<'a> {
     verdict: Verdict,
     companions: Companions,
     /// The store of snapshots that was found, until it is opened.
-    store: Option<snapshots::FoundStore>,
+    store: Option<FoundStore>,
     undo: Undo<'a>,
     located: Located<'a>,
 }
@@ -362,7 +370,12 @@ impl<'a> Prepared<'a> {
         let reaches = home_mapping.len() as u64 >= max_len
             && reflection_mapping.len() as u64 >= reflection_max;
         if !reaches {
-            carried.verdict.max_len = carried.verdict.lengths.len;
+            let len = carried.verdict.lengths.len;
+            let needed = carried.store.as_ref().map_or(0, FoundStore::needed_len);
+            if needed > len {
+                return Err(Error::TooLong { path: path.to_owned(), len: needed, max_len: len });
+            }
+            carried.verdict.max_len = len;
         }
         let max_len = carried.verdict.max_len;
         let state = PageTable::new(max_len)
@@ -429,7 +442,6 @@ impl<'a> Mapped<'a> {
     /// durable point.
     fn recover(mut self) -> Result<Recovered<'a>> {
         let Verdict { decision, is_fresh, .. } = self.carried.verdict;
-        self.find_store()?;
         let (opening, stat) = (&self.carried.located.opening, &self.carried.located.stat);
         if self.keeps_points && !is_fresh {
             // Another pair's journal refuses this opening before anything is written.

@@ -45,7 +45,8 @@ impl<'a> Judged<'a> {
     /// Takes the reflection file as it is, and locks it against writers. Without one that counts,
     /// the home file stands in for it, and none of its bytes are used.
     pub(super) fn prepare_to_read(self) -> Result<Prepared<'a>> {
-        let Judged { located, companions, look, is_fresh, decision, entries, max_len } = self;
+        let Judged { located, companions, store, look, is_fresh, decision, entries, max_len } =
+            self;
         let (opening, stat) = (&located.opening, located.stat);
         let there = look.superblock.zip(look.file).filter(|_| !is_fresh);
         let (file, superblock, registration) = match there {
@@ -62,7 +63,7 @@ impl<'a> Judged<'a> {
         };
         let (lengths, journal, is_restored) = (look.lengths, look.journal, look.is_restored);
         let verdict = Verdict { decision, is_fresh, is_restored, journal, lengths, max_len };
-        let (store, undo) = (None, Undo::default());
+        let undo = Undo::default();
         let carried = Carried {
             registration,
             superblock,

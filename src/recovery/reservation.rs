@@ -12,9 +12,10 @@
 //! | 32 GiB or more | 1 GiB |
 //! | less (`ulimit -v`, small processors) | a 32nd of it |
 //!
-//! The default is raised to twice the file's length, or to an eighth of the piece if that is less.
-//! It is never less than the length. The search for the largest piece tries powers of two. On
-//! x86-64, with 128 TiB, more than ten thousand files can be open.
+//! The default is raised to twice the file's length, or to that of its longest snapshot, to which
+//! it may go back. An eighth of the piece limits that. The default is never less than the length.
+//! The search for the largest piece tries powers of two. On x86-64, with 128 TiB, more than ten
+//! thousand files can be open.
 //!
 //! The rule is pure: the caller says what is free.
 
@@ -25,9 +26,10 @@ use crate::mutant::planted;
 /// The largest piece that the search tries, in bytes.
 const LARGEST: u64 = 64 << 40;
 
-/// Returns the default of `Options::max_len` for a file of `len` bytes, a multiple of 2 MiB.
-/// `is_free(n)` says if `n` bytes of address space could be reserved in one piece.
-pub(super) fn default_len(len: u64, mut is_free: impl FnMut(u64) -> bool) -> u64 {
+/// Returns the default of `Options::max_len` for a file of `len` bytes, a multiple of 2 MiB. It has
+/// a snapshot of `may_get` bytes. `is_free(n)` says if `n` bytes of address space could be reserved
+/// in one piece.
+pub(super) fn default_len(len: u64, may_get: u64, mut is_free: impl FnMut(u64) -> bool) -> u64 {
     let mut left = LARGEST;
     while left > HUGE_PAGE && !planted!(ReservationNotAdapted) && !is_free(left) {
         left /= 2;
@@ -38,8 +40,8 @@ pub(super) fn default_len(len: u64, mut is_free: impl FnMut(u64) -> bool) -> u64
         left => (left / 32).min(1 << 30),
     };
     // Home and reflection file together take at most a quarter of the piece.
-    let twice = (len * 2).min(left / 8);
-    share.max(twice).max(len).clamp(1, MAX_LEN).next_multiple_of(HUGE_PAGE)
+    let more = len.saturating_mul(2).max(may_get).min(left / 8);
+    share.max(more).max(len).clamp(1, MAX_LEN).next_multiple_of(HUGE_PAGE)
 }
 
 #[cfg(test)]
@@ -50,7 +52,7 @@ mod tests {
     const TIB: u64 = 1 << 40;
 
     fn with_free(free: u64, len: u64) -> u64 {
-        default_len(len, |bytes| bytes <= free)
+        default_len(len, 0, |bytes| bytes <= free)
     }
 
     #[test]
@@ -59,6 +61,15 @@ mod tests {
         assert_eq!(with_free(85 * TIB, 4096), 64 * GIB);
         assert_eq!(with_free(85 * TIB, 300 * GIB), 600 * GIB);
         assert_eq!(with_free(85 * TIB, MAX_LEN - 1), MAX_LEN);
+    }
+
+    #[test]
+    fn a_file_has_room_for_its_longest_snapshot_where_a_quarter_of_what_is_left_holds_it() {
+        let with_snapshot = |free, len| default_len(4096, len, |bytes| bytes <= free);
+        assert_eq!(with_snapshot(85 * TIB, 300 * GIB), 300 * GIB);
+        assert_eq!(with_snapshot(85 * TIB, GIB), 64 * GIB);
+        assert_eq!(with_snapshot(85 * TIB, MAX_LEN), MAX_LEN);
+        assert_eq!(with_snapshot(100 * GIB, MAX_LEN), 8 * GIB);
     }
 
     #[test]

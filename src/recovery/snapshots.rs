@@ -12,7 +12,7 @@ use super::{Carried, Mapped, Opening};
 use crate::config::Medium;
 use crate::engine::companions::map_store;
 use crate::engine::superblock::{UNFINISHED, remove_own};
-use crate::error::{Distrust, Error, Result, SnapshotError};
+use crate::error::{Distrust, Error, Result};
 use crate::format::snapshots::TABLES_END;
 use crate::format::snapshots::table::Table;
 use crate::format::superblock::Superblock;
@@ -34,6 +34,19 @@ impl FoundStore {
     /// Returns `true` if there is a live snapshot.
     fn is_live(&self) -> bool {
         !self.table.entries.is_empty()
+    }
+
+    /// Returns the length that this opening gives the file: that of the snapshot to which a
+    /// rollback is under way. 0 if there is none.
+    pub fn needed_len(&self) -> u64 {
+        let table = &self.table;
+        let target = table.entries.iter().find(|entry| entry.number == table.rollback);
+        target.filter(|_| table.rollback != 0).map_or(0, |entry| entry.len)
+    }
+
+    /// Returns the length of the longest snapshot, to which the caller may go back.
+    pub fn longest(&self) -> u64 {
+        self.table.entries.iter().map(|entry| entry.len).max().unwrap_or(0)
     }
 }
 
@@ -117,24 +130,6 @@ impl Opening<'_> {
 }
 
 impl Mapped<'_> {
-    /// Looks for the store of snapshots. Refuses one that is not this pair's, before anything is
-    /// written.
-    pub(super) fn find_store(&mut self) -> Result<()> {
-        let Carried { verdict, companions, located, superblock, .. } = &self.carried;
-        if !verdict.is_fresh {
-            let name = companions.snapshots();
-            let opening = &located.opening;
-            let found = opening.find_store(name, &located.stat, superblock)?;
-            let rollback = found.as_ref().map_or(0, |found| found.table.rollback);
-            if opening.options.read_only && rollback != 0 {
-                let why = SnapshotError::RollbackUnderWay { number: rollback };
-                return Err(Error::Snapshot { path: opening.path.to_owned(), why });
-            }
-            self.carried.store = found;
-        }
-        Ok(())
-    }
-
     /// Opens the store that was found, and makes durable what it holds. A reader does that, too: it
     /// changes nothing. Removes a store that no snapshot needs.
     pub(super) fn open_store(&mut self) -> Result<()> {

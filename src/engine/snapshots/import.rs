@@ -59,19 +59,13 @@ impl Engine {
         self.check_usable()?;
         self.check_writable()?;
         let (len, name) = (received.header().to.len, &received.header().to.name);
-        if len > self.max_len {
-            return Err(Error::TooLong { path: self.path(), len, max_len: self.max_len });
-        }
+        self.check_fits(len)?;
         let imported = {
             let lane = self.lane();
             let _one_at_a_time = self.resizing.write();
             self.check_is_new(name)?;
             let imported = self.import_held(&lane, received, replaces);
-            if imported.is_err() && self.check_usable().is_ok() {
-                // Undoes a growth that was prepared. If that fails, the next change of length does.
-                let _later_otherwise = self.catch_up(&lane, self.len());
-            }
-            imported
+            imported.inspect_err(|_| self.undo_growth(&lane))
         };
         if imported.is_err() && self.check_usable().is_ok() {
             // Records without a snapshot take space. The next drop gives it back otherwise.
@@ -102,10 +96,7 @@ impl Engine {
             unless!(ImportNumberNotGiven, table.highest += 1);
             table.highest + u64::from(planted!(ImportNumberNotGiven))
         })?;
-        let old = self.len();
-        if to.len > old {
-            self.prepare_growth(lane, old, to.len)?;
-        }
+        self.growth_to(lane, to.len)?;
         unless!(ImportCutsDamage, self.check_cut(to.len)?);
         self.prepare_pages(lane, store, received, base_sum)?;
         // Step 6 finds nothing more to keep, and so needs no space.

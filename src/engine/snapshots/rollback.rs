@@ -2,7 +2,7 @@
 //!
 //! The steps:
 //! 1. The present becomes a state that can be sealed, and no operation is inside the gate of cuts
-//!    until the end.
+//!    until the end. A growth is prepared: the file may be refused that length.
 //! 2. One write of the table says that the rollback is under way, and seals the present, if the
 //!    caller wants a way back. From here on an opening finishes the rollback (`finish_rollback`).
 //! 3. What a shorter length takes from snapshots is kept.
@@ -34,7 +34,6 @@ use crate::pair::log::lanes::InUse;
 use crate::pair::own_changes;
 use crate::pair::snapshots::Store;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
-use std::cmp::Ordering;
 
 impl Engine {
     /// Gives the file the bytes and the length of a live snapshot. `undo` is the name under which
@@ -44,29 +43,37 @@ impl Engine {
         self.check_writable()?;
         let lane = self.lane();
         let _one_at_a_time = self.resizing.write();
+        let done = self.roll_back_held(&lane, name, undo);
+        done.inspect_err(|_| self.undo_growth(&lane))
+    }
+
+    /// Rolls back, while the caller holds `resizing`.
+    fn roll_back_held(&self, lane: &InUse<'_>, name: &str, undo: Option<&str>) -> Result<()> {
         let target = self.live_snapshot(name)?;
         self.check_sealed(&target)?;
+        self.check_fits(target.len)?;
         let Some(store) = self.snapshots.get() else { return Ok(()) };
         if let Some(undo) = undo {
             self.check_is_new(undo)?;
         }
-        self.catch_up(&lane, self.len())?;
+        self.catch_up(lane, self.len())?;
         // Before the gate of cuts, as operations enter the gates.
-        let shrinking = self.shrinking_to(&lane, target.len)?;
+        let shrinking = self.shrinking_to(lane, target.len)?;
         self.switch_on();
         let gate = self.lanes.close(Gate::Cut);
         if let Some(durable) = &self.durable {
-            self.durable_point_while_resizing(&lane, durable, Some(&gate))?;
+            self.durable_point_while_resizing(lane, durable, Some(&gate))?;
         }
-        unless!(DamageRolledBack, self.check_pages_for(&lane, (store, &target), undo.is_some())?);
+        unless!(DamageRolledBack, self.check_pages_for(lane, (store, &target), undo.is_some())?);
+        self.growth_to(lane, target.len)?;
         let len = self.len();
-        self.change_table(&lane, store, |table| {
+        self.change_table(lane, store, |table| {
             unless!(RollbackNotSaid, table.rollback = target.number);
             undo.map(|name| table.add(len, now(), Flags::UNDO, name))
         })?;
         self.publish_live(store);
         let rest = Rest { store, target, shrinking, gate };
-        self.restore(&lane, rest).inspect_err(|error| self.poison(error))
+        self.restore(lane, rest).inspect_err(|error| self.poison(error))
     }
 
     /// Fails if a page is damaged that the rollback would change in part, or that a snapshot would
@@ -147,7 +154,23 @@ impl Engine {
             // The recovered state becomes the one that slots belong to.
             self.durable_point_while_resizing(&lane, durable, Some(&gate))?;
         }
+        self.growth_to(&lane, target.len)?;
         self.restore(&lane, Rest { store, target, shrinking, gate })
+    }
+
+    /// Prepares a growth to `len` bytes, if that is one. Before the intention: the file system, or
+    /// a limit of the process, may refuse so long a file.
+    pub(super) fn growth_to(&self, lane: &InUse<'_>, len: u64) -> Result<()> {
+        let old = self.len();
+        if len > old { self.prepare_growth(lane, old, len) } else { Ok(()) }
+    }
+
+    /// Undoes a growth that was prepared for what has failed. If that fails as well, the next
+    /// change of the length does it. The caller holds `resizing`.
+    pub(super) fn undo_growth(&self, lane: &InUse<'_>) {
+        if self.is_usable() {
+            let _later_otherwise = self.catch_up(lane, self.len());
+        }
     }
 
     pub(super) fn shrinking_to(&self, lane: &InUse<'_>, len: u64) -> Result<Option<Shrinking<'_>>> {
@@ -158,10 +181,8 @@ impl Engine {
     pub(super) fn restore(&self, lane: &InUse<'_>, rest: Rest<'_>) -> Result<()> {
         let Rest { store, target, shrinking, gate } = rest;
         let old = self.len();
-        match target.len.cmp(&old) {
-            Ordering::Less => self.keep_past(lane, target.len)?,
-            Ordering::Equal => {}
-            Ordering::Greater => self.prepare_growth(lane, old, target.len)?,
+        if target.len < old {
+            self.keep_past(lane, target.len)?;
         }
         self.restore_pages(lane, store, &target, shrinking.as_ref())?;
         if let Some(shrinking) = shrinking {

@@ -182,9 +182,7 @@ impl Engine {
     ) -> Result<()> {
         self.check_writable()?;
         let new = op.len;
-        if new > self.max_len {
-            return Err(Error::TooLong { path: self.path(), len: new, max_len: self.max_len });
-        }
+        self.check_fits(new)?;
         // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
         let lane = self.lane();
         let _one_at_a_time = (!planted!(ResizingNotLocked)).then(|| self.resizing.write());

@@ -3,6 +3,7 @@
 //! | module | what it asks |
 //! |---|---|
 //! | `automatic` | Does a file take snapshots by itself, and drop what is not kept? |
+//! | `bounds` | Is a snapshot that has no room refused before anything changes? |
 //! | `damage` | Is damage to a closed store told, and is a restored one refused? |
 //! | `export` | Does a replica get each exported state whole, and refuse all other streams? |
 //! | `kill` | Do snapshots survive SIGKILL? |
@@ -15,6 +16,7 @@
 //! | `threads` | Is a snapshot one state beside writers, and does it stay so? |
 
 mod automatic;
+mod bounds;
 mod damage;
 mod export;
 mod kill;
