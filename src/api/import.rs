@@ -54,11 +54,11 @@ impl AtomicMappedFile {
     ///
     /// # Errors
     /// [`Error::Stream`] if the stream is damaged, ends too early, or does not fit the file.
-    /// [`Error::Snapshot`] if the file has a snapshot of this name. [`Error::NoSpace`],
-    /// [`Error::TooLong`], [`Error::Pinned`], [`Error::Damaged`], [`Error::Io`],
-    /// [`Error::ReadOnly`]. Those of [`sync`](Self::sync) where durable points are kept. All of
-    /// these leave the file unchanged. An error once the rollback is under way poisons the handle,
-    /// and the next open finishes it.
+    /// [`Error::Snapshot`] if the file has a snapshot of this name. [`Error::TooLong`] past
+    /// [`max_len`](Self::max_len), before the transfer. [`Error::NoSpace`], [`Error::Pinned`],
+    /// [`Error::Damaged`], [`Error::Io`], [`Error::ReadOnly`]. Those of [`sync`](Self::sync) where
+    /// durable points are kept. All of these leave the file unchanged. An error once the rollback
+    /// is under way poisons the handle, and the next open finishes it.
     pub fn import(&self, reader: impl Read) -> Result<ImportReport> {
         self.import_as(reader, false)
     }
@@ -83,6 +83,8 @@ impl AtomicMappedFile {
                 let why = SnapshotError::Exists { name: name.clone() };
                 return Err(Error::Snapshot { path: path.to_owned(), why });
             }
+            // Before the transfer.
+            engine.check_fits(header.to.len)?;
             match header.base.is_none() && !replaces && !self.is_empty() {
                 true => Err(error(path, StreamError::NotEmpty)),
                 false => Ok(()),
@@ -116,10 +118,11 @@ impl Options {
     /// option [`len`](Self::len) has no effect: the file is as long as the sender's.
     ///
     /// # Errors
-    /// [`Error::Io`] of kind `AlreadyExists` if there is something at `path`. [`Error::Stream`] if
-    /// the stream is damaged, ends too early, or has changes only. [`Error::ReadOnly`] with
-    /// [`read_only`](Self::read_only). Those of [`open`](Self::open) and
-    /// [`snapshot`](AtomicMappedFile::snapshot).
+    /// [`Error::Io`] of kind `AlreadyExists` if there is something at `path`. [`Error::TooLong`] if
+    /// the sender's file is longer than [`max_len`](Self::max_len), before the transfer: a stream
+    /// of few bytes may be of a long file of zeros. [`Error::Stream`] if the stream is damaged,
+    /// ends too early, or has changes only. [`Error::ReadOnly`] with [`read_only`](Self::read_only).
+    /// Those of [`open`](Self::open) and [`snapshot`](AtomicMappedFile::snapshot).
     pub fn import(
         self,
         path: impl AsRef<Path>,
@@ -220,6 +223,10 @@ fn fill(spool: &Spool, file: &File, new: &Name, path: &Path) -> Result<()> {
             let mut page = [0; PAGE];
             change.put(body, &mut page);
             sum ^= page_sum(change.page, &page);
+            if page == [0; PAGE] {
+                // A hole. The stream says in few bytes that a page is zero.
+                continue;
+            }
             let at = change.page.start();
             let len = (to.len - at).min(PAGE as u64);
             let written = platform.write_at(file, id, &page[..len as usize], at);

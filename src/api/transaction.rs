@@ -303,11 +303,7 @@ impl<'a> Transaction<'a> {
     /// read no longer holds. [`Error::Poisoned`], [`Error::Forked`], [`Error::Io`]. The commit
     /// returns those of [`AtomicMappedFile::set_len`], as [`Error::Pinned`].
     pub fn set_len(&mut self, len: u64) -> Result<()> {
-        let engine = self.file.engine();
-        let (path, max_len) = (engine.path(), engine.max_len);
-        if len > max_len {
-            return Err(Error::TooLong { path, len, max_len });
-        }
+        self.file.engine().check_fits(len)?;
         let now = self.len()?;
         let old = self.resized.map_or(now, |resized| resized.old);
         if len < now {

@@ -30,6 +30,7 @@ const RECEIVE: &str = "\
 Examples:
   atomic-mmap receive replica.db < monday.stream
   atomic-mmap receive replica.db --replace < wednesday.stream
+  atomic-mmap receive upload.db --max-len 10G < stream.of.others
   atomic-mmap receive replica.db --progress";
 
 /// Looks at failure-atomic memory-mapped files, checks them, brings them home and repairs them.
@@ -377,8 +378,13 @@ pub struct Receive {
     /// Let a whole file replace the content. The snapshots stay.
     #[arg(long)]
     pub replace: bool,
+    /// Refuse a stream of a longer file by its first bytes, before anything is made or changed: a
+    /// number, and K, M, G or T for units of 1024. A stream of few bytes may be of a long file of
+    /// zeros. A file that is there may be no longer either, up to the next 2 MiB.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_len: Option<u64>,
     /// Read nothing. Print the number of frames that a broken transfer has left.
-    #[arg(long, conflicts_with = "replace")]
+    #[arg(long, conflicts_with_all = ["replace", "max_len"])]
     pub progress: bool,
 }
 

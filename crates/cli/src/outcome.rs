@@ -79,6 +79,7 @@ impl Failure {
             Outcome::Usage => "usage",
             _ => match self {
                 Failure::File(Error::NoSpace { .. }) => "no-space",
+                Failure::File(Error::TooLong { .. }) => "too-long",
                 Failure::File(Error::UnsupportedFileSystem { .. }) => "unsupported-file-system",
                 Failure::File(Error::Untrusted { .. }) => "untrusted",
                 Failure::File(Error::Snapshot { why, .. }) => snapshot_code(why),

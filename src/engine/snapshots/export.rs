@@ -105,7 +105,7 @@ pub(super) fn next_page(len: u64) -> u64 {
     len.next_multiple_of(PAGE as u64)
 }
 
-fn differing(old: &[u8; PAGE], new: &[u8; PAGE]) -> Slices {
+pub(super) fn differing(old: &[u8; PAGE], new: &[u8; PAGE]) -> Slices {
     let pairs = old.as_chunks::<SLICE>().0.iter().zip(new.as_chunks::<SLICE>().0).enumerate();
     let changed = pairs.filter(|(_, (old, new))| old != new);
     changed.fold(Slices::NONE, |all, (n, _)| all.or(Slices::range(n, n + 1)))

@@ -11,7 +11,8 @@
 //!    space of the new state is allocated. Without this an older snapshot would read the new
 //!    records: a snapshot reads the oldest record of its epoch or a later one. What a shorter
 //!    length takes from live snapshots is kept as well.
-//! 4. The changed slices are appended under the new number, durably.
+//! 4. The changed slices are appended under the new number, durably. Slices that the file has
+//!    already are left out: a stream says in few bytes that pages are zero.
 //! 5. The table gets the entry, and says that the rollback is under way: **the commit point**.
 //! 6. The steps of a rollback from there on.
 //!
@@ -21,7 +22,7 @@
 //! May import the other rooms of snapshots, `write`, `resize`, `durable`, `commit`, `keep`, `io`,
 //! `plan`, `pair`, and what lies below them.
 
-use super::export::next_page;
+use super::export::{differing, next_page};
 use super::rollback::Rest;
 use crate::bitmap::{Slices, bits};
 use crate::engine::Engine;
@@ -30,14 +31,16 @@ use crate::error::{Error, Result, StreamError};
 use crate::format::export::{self, Change, Header};
 use crate::format::snapshots::segment::{Record, SealSum};
 use crate::format::snapshots::table::{Entry, Flags};
-use crate::lock::lock_page;
+use crate::lock::{LockGuard, lock_page};
 use crate::mutant::{planted, unless};
 use crate::page_sum;
 use crate::pair::gates::Gate;
 use crate::pair::log::lanes::InUse;
+use crate::pair::region::RegionState;
 use crate::pair::snapshots::Store;
 use crate::pair::stats::Counter;
-use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, SLICE};
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
+use std::collections::BTreeMap;
 
 /// A received stream: a header, and changes that can be read as often as they are needed.
 pub(crate) trait Received {
@@ -51,6 +54,28 @@ pub(crate) trait Received {
 
 /// Takes the changes of a frame, and its body.
 pub(crate) type TakeFrame<'a> = &'a mut dyn FnMut(&[Change], &[u8]) -> Result<()>;
+
+/// Pages of a file: a word for each region that has one of them.
+#[derive(Default)]
+struct Pages(BTreeMap<RegionIndex, u64>);
+
+impl Pages {
+    fn add(&mut self, page: PageIndex) {
+        *self.0.entry(page.region()).or_default() |= 1 << page.in_region();
+    }
+
+    fn have(&self, page: PageIndex) -> bool {
+        self.0.get(&page.region()).is_some_and(|pages| pages >> page.in_region() & 1 == 1)
+    }
+}
+
+/// Puts the slices of a change into a page. What a whole state does not have is zero.
+fn put(change: &Change, body: &[u8], is_whole: bool, page: &mut [u8; PAGE]) {
+    if is_whole {
+        page.fill(0);
+    }
+    change.put(body, page);
+}
 
 impl Engine {
     /// Gives the file the received state, and seals it under the sender's name. `replaces` says
@@ -98,12 +123,12 @@ impl Engine {
         })?;
         self.growth_to(lane, to.len)?;
         unless!(ImportCutsDamage, self.check_cut(to.len)?);
-        self.prepare_pages(lane, store, received, base_sum)?;
+        let pages = self.prepare_pages(lane, store, received, base_sum)?;
         // Step 6 finds nothing more to keep, and so needs no space.
         unless!(ImportCutsUnkept, self.keep_past(lane, to.len)?);
         // Orders what is kept before the new records.
         unless!(ImportKeepsNotDurable, self.settle_store(lane, store)?);
-        self.append_received(lane, store, received, number)?;
+        self.append_received(lane, store, received, (number, &pages))?;
         // Orders the records before the table.
         unless!(ImportRecordsNotDurable, self.settle_store(lane, store)?);
         let (len, nanos, name) = (to.len, to.nanos, to.name.clone());
@@ -141,67 +166,77 @@ impl Engine {
         Err(error(StreamError::WrongBase { base, len, sum, found_len, found_sum }))
     }
 
-    /// Step 3. Also fails if the changes do not lead to the stated content.
+    /// Step 3. Also fails if the changes do not lead to the stated content. Returns the pages that
+    /// the stream has, if it is of a whole state.
     fn prepare_pages(
         &self,
         lane: &InUse<'_>,
         store: &Store,
         received: &dyn Received,
         base_sum: u64,
-    ) -> Result<()> {
+    ) -> Result<Pages> {
         let header = received.header();
         let is_whole = header.base.is_none();
-        let mut sum = base_sum;
+        let (mut pages, mut sum) = (Pages::default(), base_sum);
         let stated = received.each_frame(&mut |changes, body| {
             for change in changes {
-                let slices = if is_whole { Slices::ALL } else { change.slices };
-                let mut page = self.prepare_page(lane, store, change.page, slices)?;
+                let put = |to: &mut [u8; PAGE]| put(change, body, is_whole, to);
+                let old = self.prepare_page(lane, store, change.page, put)?;
+                let old = if is_whole { [0; PAGE] } else { old };
+                let mut new = old;
+                put(&mut new);
+                sum ^= export::page_sum(change.page, &old) ^ export::page_sum(change.page, &new);
                 if is_whole {
-                    page.fill(0);
+                    pages.add(change.page);
                 }
-                sum ^= export::page_sum(change.page, &page);
-                change.put(body, &mut page);
-                sum ^= export::page_sum(change.page, &page);
             }
             Ok(())
         })?;
         let end = next_page(header.to.len);
         self.each_nonzero(if is_whole { 0 } else { end }, |page, bytes| {
-            if is_whole && page.start() < end {
-                // It becomes zero if the stream does not have it.
-                self.prepare_page(lane, store, page, Slices::ALL)?;
-            } else if !is_whole {
+            if !is_whole {
                 sum ^= export::page_sum(page, bytes);
+            } else if page.start() < end && !pages.have(page) {
+                // It becomes zero, as the stream does not have it.
+                self.prepare_page(lane, store, page, |to| to.fill(0))?;
             }
             Ok(())
         })?;
         if sum != stated && !planted!(ImportAnyResult) {
             return Err(Error::Stream { path: self.path(), why: StreamError::WrongResult });
         }
-        Ok(())
+        Ok(pages)
     }
 
-    /// Keeps slices of a page for the live snapshots, and allocates their free slots. Returns the
-    /// page as it is.
+    /// Keeps the slices of a page that `put` changes, for the live snapshots, and allocates their
+    /// free slots. Returns the page as it is. A page that stays as it is takes no space.
     fn prepare_page(
         &self,
         lane: &InUse<'_>,
         store: &Store,
         page: PageIndex,
-        slices: Slices,
+        put: impl Fn(&mut [u8; PAGE]),
     ) -> Result<[u8; PAGE]> {
-        let mut bytes = [0; PAGE];
-        let region = {
-            let _pinned = lane.pin();
-            self.region(page.region())?
+        let changed = |bytes: &[u8; PAGE]| {
+            let mut new = *bytes;
+            put(&mut new);
+            differing(bytes, &new)
         };
-        let (n, is_past) = (page.in_region(), page.start() >= self.len());
-        let held = lock_page(&region.lock, &region.pages[n].lock);
-        held.mark_stable();
+        let mut bytes = [0; PAGE];
+        let is_past = page.start() >= self.len();
+        if is_past && changed(&bytes).is_empty() {
+            return Ok(bytes);
+        }
+        let (region, _held) = self.lock_to_read(lane, page)?;
+        let n = page.in_region();
         if !is_past {
             // A damaged page would fail behind the commit point: nothing is kept of it.
             unless!(ImportOverDamage, self.verify_under_lock(lane, page, region)?);
-            self.load_slices(page, region.validity(n), Slices::ALL, &mut bytes)?;
+            bytes = self.load_page(page, region, self.len())?;
+        }
+        let slices = changed(&bytes);
+        if slices.is_empty() {
+            return Ok(bytes);
         }
         self.ensure_free_slots(lane, page, slices, region.validity(n), true)?;
         if planted!(ImportKeepsNothing) {
@@ -226,72 +261,88 @@ impl Engine {
         Ok(bytes)
     }
 
-    /// Step 4.
+    /// Step 4. `pages` are those that a stream of a whole state has.
     fn append_received(
         &self,
         lane: &InUse<'_>,
         store: &Store,
         received: &dyn Received,
-        number: u64,
+        (number, pages): (u64, &Pages),
     ) -> Result<()> {
         let header = received.header();
         let is_whole = header.base.is_none();
         received.each_frame(&mut |changes, body| {
             for change in changes {
-                let mask = if is_whole { Slices::ALL } else { change.slices };
                 let (page, mut bytes) = (change.page, [0; PAGE]);
-                change.put(body, &mut bytes);
-                let put = |whole: &mut [u8; PAGE]| change.put(body, whole);
-                let sum = self.received_sum(lane, (page, mask), header.to.len, put)?;
-                self.append(lane, store, Record { epoch: number, page, mask, sum }, &bytes)?;
+                if page.start() < self.len() {
+                    bytes = self.present(lane, page)?;
+                }
+                let old = bytes;
+                put(change, body, is_whole, &mut bytes);
+                let mask = differing(&old, &bytes);
+                if !mask.is_empty() {
+                    let sum = self.received_sum(lane, (page, mask), header.to.len, bytes)?;
+                    self.append(lane, store, Record { epoch: number, page, mask, sum }, &bytes)?;
+                }
             }
             Ok(())
         })?;
         if !is_whole {
             return Ok(());
         }
-        self.each_nonzero(0, |page, _| {
-            let is_received = !store.kept_since(page, number).is_empty();
-            if is_received || page.start() >= header.to.len {
+        self.each_nonzero(0, |page, bytes| {
+            if pages.have(page) || page.start() >= header.to.len {
                 return Ok(());
             }
             let sum = if self.has_sums() { SealSum::Known(0) } else { SealSum::Unknown };
-            let record = Record { epoch: number, page, mask: Slices::ALL, sum };
-            self.append(lane, store, record, &[0; PAGE])
+            let mask = differing(bytes, &[0; PAGE]);
+            self.append(lane, store, Record { epoch: number, page, mask, sum }, &[0; PAGE])
         })
     }
 
-    /// Returns the stored sum that a page has in a state of `len` bytes, of which `put` puts the
-    /// received slices into the present page. It is not known if the file has no page sums, or the
-    /// present page is damaged.
+    /// Returns the stored sum that a page has in a state of `len` bytes, in which it has these
+    /// bytes. Others than the received slices are those of the present page. It is not known if the
+    /// file has no page sums, or the present page is damaged.
     fn received_sum(
         &self,
         lane: &InUse<'_>,
         (page, received): (PageIndex, Slices),
         len: u64,
-        put: impl Fn(&mut [u8; PAGE]),
+        mut bytes: [u8; PAGE],
     ) -> Result<SealSum> {
         if !self.has_sums() || planted!(ReceivedWithoutSum) {
             return Ok(SealSum::Unknown);
         }
-        let mut bytes = [0; PAGE];
         if received != Slices::ALL && page.start() < self.len() {
-            let region = {
-                let _pinned = lane.pin();
-                self.region(page.region())?
-            };
-            let n = page.in_region();
-            let held = lock_page(&region.lock, &region.pages[n].lock);
-            held.mark_stable();
+            let (region, _held) = self.lock_to_read(lane, page)?;
             match self.check_under_lock(lane, page, region) {
                 Err(Error::Damaged { .. }) => return Ok(SealSum::Unknown),
                 verified => verified?,
             }
-            bytes = self.load_page(page, region, self.len())?;
         }
-        put(&mut bytes);
         zero_past(page, len, &mut bytes);
         Ok(SealSum::Known(page_sum::stored(page, page_sum::of_page(&bytes))))
+    }
+
+    /// Returns a page of the present.
+    fn present(&self, lane: &InUse<'_>, page: PageIndex) -> Result<[u8; PAGE]> {
+        let (region, _held) = self.lock_to_read(lane, page)?;
+        self.load_page(page, region, self.len())
+    }
+
+    /// Locks a page against writers.
+    fn lock_to_read(
+        &self,
+        lane: &InUse<'_>,
+        page: PageIndex,
+    ) -> Result<(&RegionState, LockGuard<'_>)> {
+        let region = {
+            let _pinned = lane.pin();
+            self.region(page.region())?
+        };
+        let held = lock_page(&region.lock, &region.pages[page.in_region()].lock);
+        held.mark_stable();
+        Ok((region, held))
     }
 
     /// Appends a record with its slices of `bytes`, a whole page. Does nothing if it has none.

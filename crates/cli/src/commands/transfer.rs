@@ -44,7 +44,10 @@ pub fn receive(common: &Common, of: &Receive) -> Result<Outcome, Failure> {
         report.print(common.json)?;
         return Ok(Outcome::Ok);
     }
-    let (options, stream) = (shown(common.options()), std::io::stdin().lock());
+    let (mut options, stream) = (shown(common.options()), std::io::stdin().lock());
+    if let Some(max_len) = of.max_len {
+        options = options.max_len(max_len);
+    }
     let (file, taken) = if of.file.symlink_metadata().is_ok() {
         verdict::look_at_closed(common, &of.file)?;
         let file = options.open(&of.file)?;

@@ -109,6 +109,30 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     assert_known(&replica);
 }
 
+/// A sender decides how long a file gets, and needs 368 bytes for 2 TiB.
+#[test]
+fn a_stream_of_a_file_that_is_too_long_makes_and_changes_nothing() {
+    let scratch = scratch();
+    let (path, replica) = (with_two(&scratch), scratch.file("replica"));
+    let file = AtomicMappedFile::open(&path).expect("open");
+    file.set_len(5 << 20).expect("grow");
+    file.snapshot("long").expect("seal");
+    file.close(CloseMode::Spatial).expect("close");
+    let stream = sent(&path, &["long"]);
+    let of = |len: &str, more: &[&str]| {
+        receive(&replica, &stream, &[&["--json", "--max-len", len], more].concat())
+    };
+    let before = scratch.contents();
+    assert_eq!(of("5242879", &[]).code(1).error()["code"], "too-long");
+    assert_eq!(scratch.contents(), before);
+    std::fs::write(&replica, "content").expect("write");
+    let before = scratch.contents();
+    assert_eq!(of("3M", &["--replace"]).code(1).error()["code"], "too-long");
+    assert_eq!(scratch.contents(), before);
+    of("5M", &["--replace"]).code(0);
+    assert_eq!(std::fs::metadata(&replica).expect("stat").len(), 5 << 20);
+}
+
 #[test]
 fn a_broken_transfer_goes_on() {
     let scratch = scratch();
