@@ -121,7 +121,8 @@ impl Options {
     /// [`Error::Io`] of kind `AlreadyExists` if there is something at `path`. [`Error::TooLong`] if
     /// the sender's file is longer than [`max_len`](Self::max_len), before the transfer: a stream
     /// of few bytes may be of a long file of zeros. [`Error::Stream`] if the stream is damaged,
-    /// ends too early, or has changes only. [`Error::ReadOnly`] with [`read_only`](Self::read_only).
+    /// ends too early, or has changes only. [`Error::ReadOnly`] with
+    /// [`read_only`](Self::read_only).
     /// Those of [`open`](Self::open) and [`snapshot`](AtomicMappedFile::snapshot).
     pub fn import(
         self,
