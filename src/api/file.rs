@@ -497,8 +497,9 @@ impl AtomicMappedFile {
 
 // A caught panic leaves no operation half done. Caller code runs inside a call only in `transact`
 // and `update`. There no page is locked and nothing is stored, and dropping the transaction rolls
-// it back. A panic in the middle of a durable point poisons the handle, so every later call
-// returns an error. Nothing else in the engine panics after its first store.
+// it back. A panic of the engine itself leaves the operation as if it had not begun. Or it poisons
+// the handle (`pair::unfinished`), so every later call returns an error, and the next open
+// recovers. `tests/it/panics.rs` tries each step of each operation.
 impl UnwindSafe for AtomicMappedFile {}
 impl RefUnwindSafe for AtomicMappedFile {}
 

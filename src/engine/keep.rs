@@ -28,6 +28,7 @@ use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::PageSlices;
 use crate::pair::region::RegionState;
 use crate::pair::snapshots::Store;
+use crate::pair::snapshots::append::Appender;
 use crate::pair::stats::Counter;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, REGION, RegionIndex, SLICE};
 use smallvec::SmallVec;
@@ -137,30 +138,55 @@ impl Engine {
             return Ok(());
         }
         let slices = owed.iter().map(|owed| owed.slices.count()).sum();
-        let appender = store.appender(lane.index(), owed.len(), slices);
+        self.append_uncut(lane, store, (owed.len(), slices), |appender| {
+            let mut bytes = [0; PAGE];
+            owed.iter().try_for_each(|owed| self.append_keep(lane, appender, owed, &mut bytes))
+        })
+    }
+
+    /// Runs `append` with an appender for this many records and slices. A torn record would end its
+    /// segment before those that other operations append behind it.
+    pub(in crate::engine) fn append_uncut(
+        &self,
+        lane: &InUse<'_>,
+        store: &Store,
+        (records, slices): (usize, usize),
+        append: impl FnOnce(&mut Appender<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let unfinished = self.begin("keep for a snapshot");
         // The store could not make its new length durable.
-        let mut appender = appender.inspect_err(|error| {
+        let appender = store.appender(lane.index(), records, slices).inspect_err(|error| {
             if error.leaves_doubt() {
                 self.poison(error);
             }
-        })?;
-        let mut bytes = [0; PAGE];
-        for Owed { page, region, slices } in owed {
-            let valid = region.durable(page.in_region());
-            let bytes = self.load_slices(*page, valid, *slices, &mut bytes)?;
-            let epoch = self.epochs.newest_reaching(*page);
-            debug_assert_ne!(epoch, 0, "a snapshot reads these slices");
-            let known = region.kept_since(page.in_region(), epoch).unwrap_or(Slices::NONE);
-            // Nothing of the page has changed since the seal: its sum is that of the snapshot.
-            let sum = match known.is_empty() || planted!(LaterSumKept) {
-                true if planted!(KeptWithoutSum) => SealSum::Unknown,
-                true => self.settled_sum(*page, region)?.map_or(SealSum::Unknown, SealSum::Known),
-                false => SealSum::Later,
-            };
-            appender.keep(Record { epoch, page: *page, mask: *slices, sum }, bytes);
-            lane.stats.bump(Counter::KeptSlices, slices.count() as u64);
-            region.set_kept_since(page.in_region(), epoch, known.or(*slices));
-        }
+        });
+        let appended = appender.and_then(|mut appender| append(&mut appender));
+        unfinished.end();
+        appended
+    }
+
+    fn append_keep(
+        &self,
+        lane: &InUse<'_>,
+        appender: &mut Appender<'_>,
+        owed: &Owed<'_>,
+        bytes: &mut [u8; PAGE],
+    ) -> Result<()> {
+        let Owed { page, region, slices } = owed;
+        let valid = region.durable(page.in_region());
+        let bytes = self.load_slices(*page, valid, *slices, bytes)?;
+        let epoch = self.epochs.newest_reaching(*page);
+        debug_assert_ne!(epoch, 0, "a snapshot reads these slices");
+        let known = region.kept_since(page.in_region(), epoch).unwrap_or(Slices::NONE);
+        // Nothing of the page has changed since the seal: its sum is that of the snapshot.
+        let sum = match known.is_empty() || planted!(LaterSumKept) {
+            true if planted!(KeptWithoutSum) => SealSum::Unknown,
+            true => self.settled_sum(*page, region)?.map_or(SealSum::Unknown, SealSum::Known),
+            false => SealSum::Later,
+        };
+        appender.keep(Record { epoch, page: *page, mask: *slices, sum }, bytes);
+        lane.stats.bump(Counter::KeptSlices, slices.count() as u64);
+        region.set_kept_since(page.in_region(), epoch, known.or(*slices));
         Ok(())
     }
 

@@ -263,8 +263,9 @@ pub enum Error {
     },
 
     /// An earlier failure has made the handle permanently unusable: a durable point or checkpoint
-    /// that failed or panicked, a failed write of a long run, or a failed sync of a new length on
-    /// `Medium::Dax`. Drop every handle and open the file again: opening recovers.
+    /// that failed, a failed write of a long run, a failed sync of a new length on `Medium::Dax`,
+    /// an error of a rollback under way, or a panic in the middle of an operation. Drop every
+    /// handle and open the file again: opening recovers.
     #[error("{}: unusable since {cause}{ADVICE}", shown(path))]
     Poisoned {
         /// The home file.

@@ -53,6 +53,7 @@ pub mod space;
 pub mod stamps;
 pub mod stats;
 pub mod sums;
+pub mod unfinished;
 
 use crate::bitmap::Side;
 use crate::config::Medium;

@@ -16,6 +16,7 @@
 //! | `lengths` | Do length and bytes change together, for readers and after errors? |
 //! | `messages` | Does a limited, filtered or hidden system cause a clear error, or none? |
 //! | `model` | Does a file do what a plain `Vec<u8>` does, with random operations? |
+//! | `panics` | Is a handle poisoned if a panic cuts an operation off, and is nothing lost? |
 //! | `patience` | Does an open wait for a busy file? Do long opens and closes report progress? |
 //! | `power` | Does recovery find a whole state after a loss of power, on recorded traces? |
 //! | `races` | Does each check, wait and lock that a race needs work while the race runs? |
@@ -76,6 +77,7 @@ mod lengths;
 mod messages;
 mod model;
 #[cfg(unix)]
+mod panics;
 mod patience;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(atomic_mmap_portable)))]
 mod power;

@@ -137,6 +137,7 @@ impl Engine {
                 self.entry(lane, target, (draft.valid, page_sum), |_| sum)
             }
         };
+        let unfinished = self.begin("commit of an operation");
         let sequence = lane.next_flip_record();
         let place = if planted!(FlipRecordOnePlace) { 0 } else { sequence.place() };
         self.reflection.store_line(layout::flip_record(lane.index(), place), line);
@@ -172,6 +173,7 @@ impl Engine {
         self.store_covered_sums(sums);
         unless!(LoggedFlipNotPublished, publish(target.region, change));
         self.publish_covered_sums(sums);
+        unfinished.end();
         drop(held);
         lane.stats.bump(Counter::LoggedFlips, 1);
     }

@@ -154,6 +154,7 @@ impl Engine {
         let written = pages.iter().map(|page| (page.page, page.changed()));
         let sums = self.prepare_sums(lane, changes, new_len.unwrap_or(self.len()))?;
         let has_kept = self.keeps_at_stores() && self.keep(lane, written)?;
+        let unfinished = self.begin("commit of an operation");
         // Stores, step 1.
         for page in &pages {
             self.store_slices(lane, page, page.flips());
@@ -206,6 +207,7 @@ impl Engine {
         // replay of this record would then undo it.
         unless!(RedoNoDrainAfterEnd, self.drain(lane));
         self.publish_sums(&sums);
+        unfinished.end();
         extents.iter().for_each(|extents| self.give_back(extents));
         lane.stats.bump(Counter::Redo, 1);
         Ok(())

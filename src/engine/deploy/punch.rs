@@ -33,6 +33,9 @@ use std::ops::Range;
 /// copy of a page, and leaves one more piece of the file.
 const STEP: usize = 4;
 
+/// The section in which storage and what is known of it differ.
+const GIVING_BACK: &str = "return of space";
+
 /// The regions of a chunk, as far as the file has them.
 type Regions<'e> = Vec<(RegionIndex, &'e RegionState)>;
 
@@ -152,10 +155,16 @@ impl Engine {
             // Keeps other threads from allocating in the range until its pages are forgotten.
             let _no_allocation = self.allocating.lock();
             let at = layout::reflection(chunk.start()) + (run.start * PAGE) as u64;
-            if !self.punch_hole(at, (run.len() * PAGE) as u64)? {
+            let punched = self.uncut(GIVING_BACK, || {
+                let punched = self.punch_hole(at, (run.len() * PAGE) as u64);
+                if matches!(punched, Ok(true)) {
+                    self.forget_reflection(chunk, run, seen.len());
+                }
+                punched
+            });
+            if !punched? {
                 return Ok(false);
             }
-            self.forget_reflection(chunk, run, seen.len());
         }
         Ok(true)
     }
@@ -198,6 +207,19 @@ impl Engine {
         if self.needs_words(regions) {
             return Ok(());
         }
+        let unfinished = self.begin(GIVING_BACK);
+        let punched = self.punch_words_held(lane, chunk, regions);
+        unfinished.end();
+        punched
+    }
+
+    /// Gives back the words, while the caller holds the locks of all regions.
+    fn punch_words_held(
+        &self,
+        lane: &Lane,
+        chunk: ChunkIndex,
+        regions: &Regions<'_>,
+    ) -> Result<()> {
         // A thread flushes the words that its flip records cover, even after the page has come
         // home. Without storage that would be a fault.
         for (index, region) in regions {

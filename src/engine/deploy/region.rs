@@ -130,15 +130,16 @@ impl Engine {
                 self.ensure_slice_word(plan.index.page(n))?;
             }
         }
+        if pages.is_empty() {
+            return Ok(0);
+        }
+        let unfinished = self.begin("deployment");
         pages.iter().for_each(|&n| self.note_changed(plan.index.page(n)));
         let targets =
             pages.iter().map(|&n| PageSlices { page: plan.index.page(n), region, slices: away(n) });
         unless!(DeployNoClear, self.invalidate_records(lane, targets));
         for &n in &pages {
             self.copy_home(lane, plan.index.page(n), away(n));
-        }
-        if pages.is_empty() {
-            return Ok(0);
         }
         let moves = words_of(plan, &pages, away, by_region_bit);
         // Orders the home slots, and the invalidation of active records that name them, before the
@@ -150,6 +151,7 @@ impl Engine {
         unless!(DeployNoDrainAfterWords, self.drain(lane));
         unless!(DeployNotClosed, held.iter().for_each(LockGuard::close));
         moves.iter().for_each(|change| publish(region, change));
+        unfinished.end();
         if pins == Pins::Respect {
             // The file stays in use, so readers profit from the loadable flag and the stamps.
             self.note_loadable(region, plan.index);

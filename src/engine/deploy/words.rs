@@ -48,6 +48,7 @@ impl Engine {
         });
         let of_region = WordUpdate { word: WordId::Region(index), mask, old: region.region_word() };
         let moves: WordUpdates = iter::once(of_region).chain(of_pages).collect();
+        let unfinished = self.begin("deployment");
         if planted!(ZeroedByTwoStores) {
             self.store_updates(lane, &moves);
         } else {
@@ -55,6 +56,7 @@ impl Engine {
         }
         unless!(ZeroedNotClosed, held.close());
         moves.iter().for_each(|change| publish(region, change));
+        unfinished.end();
         Ok(())
     }
 }

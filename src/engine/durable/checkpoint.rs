@@ -41,6 +41,7 @@ impl Engine {
         // the same time, one of them would get the error, and the other would go on.
         let mut raised = durable.floor.lock();
         self.check_usable()?;
+        let unfinished = self.begin(SYNC_FOR_A_POINT);
         // Read with the lock held and before the syncs: the record with this number is durable.
         let newest = durable.journal.newest();
         let mut raise = || {
@@ -55,6 +56,7 @@ impl Engine {
         }
         if self.medium == Medium::Ram {
             // In RAM nothing survives a power loss, and everything survives a process crash.
+            unfinished.end();
             return Ok(());
         }
         let sync = |file: &MappedFile| {
@@ -68,10 +70,12 @@ impl Engine {
             unless!(FlushReflectionNotSynced, sync(&self.reflection)?);
             Ok(())
         };
-        both().inspect_err(|error| unless!(FailedCheckpointForgotten, self.poison(error)))?;
-        if planted!(FloorAfterSync) {
+        let synced =
+            both().inspect_err(|error| unless!(FailedCheckpointForgotten, self.poison(error)));
+        if synced.is_ok() && planted!(FloorAfterSync) {
             raise();
         }
-        Ok(())
+        unfinished.end();
+        synced
     }
 }

@@ -9,7 +9,7 @@ use crate::config::options::journal_len_by_default;
 use crate::engine::Engine;
 use crate::engine::durable::Durable;
 use crate::engine::worker::Request;
-use crate::error::{Error, Result, SYNC_FOR_A_POINT};
+use crate::error::{Result, SYNC_FOR_A_POINT};
 use crate::format::journal::{Change, Head, push_change, record_len};
 use crate::format::layout;
 use crate::lock::{LockGuard, LockGuards, lock_pages};
@@ -19,6 +19,7 @@ use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
 use crate::pair::region::RegionState;
 use crate::pair::stats::Counter;
+use crate::pair::unfinished::Unfinished;
 use crate::primitive::Ordering;
 use crate::units::{PageIndex, SLICE};
 
@@ -31,12 +32,18 @@ const JOURNAL_AT_MOST: usize = 4 << 20;
 /// The pages of a cut, locked, in ascending order.
 pub(super) struct Cut<'e> {
     pages: Vec<CutPage<'e>>,
-    /// Declared before the locks, so that a panic poisons the handle first. A thread that waits for
-    /// one of the locks must not go on after a panic.
-    pub(super) unfinished: PoisonOnUnwind<'e>,
+    /// Declared before the locks, so that a panic poisons the handle first.
+    unfinished: Unfinished<'e>,
     /// The locks. Held until the durable point is made or has failed.
     held: LockGuards<'e>,
     len: u64,
+}
+
+impl Cut<'_> {
+    /// Ends the point, and opens the locks.
+    pub(super) fn end(self) {
+        self.unfinished.end();
+    }
 }
 
 /// How a cut becomes durable.
@@ -56,25 +63,6 @@ struct CutPage<'e> {
     region: &'e RegionState,
     valid: Validity,
     changed: Slices,
-}
-
-/// Poisons the handle if a panic unwinds through a durable point, because the on-disk state is then
-/// unknown.
-pub(super) struct PoisonOnUnwind<'e> {
-    engine: &'e Engine,
-    pub(super) is_over: bool,
-}
-
-impl Drop for PoisonOnUnwind<'_> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            let cause = std::io::Error::other("a panic has cut it off");
-            unless!(
-                CutOffPointGoesOn,
-                self.engine.poison(&Error::io(SYNC_FOR_A_POINT, self.engine.home.path(), cause))
-            );
-        }
-    }
 }
 
 impl Engine {
@@ -97,12 +85,12 @@ impl Engine {
         gate: Option<&ClosedGate<'_>>,
     ) -> Result<()> {
         self.check_usable()?;
-        let mut cut = self.take_cut(durable, gate);
+        let cut = self.take_cut(durable, gate);
         let result = self.write_point(&cut, lane, durable);
         if result.is_ok() {
             durable.point_is_made();
         }
-        cut.unfinished.is_over = true;
+        cut.end();
         result
     }
 
@@ -146,7 +134,7 @@ impl Engine {
         let gate = is_open.then(|| self.lanes.close(Gate::Cut));
         let mut cut = Cut {
             pages: Vec::new(),
-            unfinished: PoisonOnUnwind { engine: self, is_over: false },
+            unfinished: self.begin(SYNC_FOR_A_POINT),
             held: LockGuards::new(),
             len: self.len(),
         };

@@ -98,9 +98,7 @@ fn a_writer_of_a_page_in_a_cut_is_parked_until_the_point_is_made() {
     });
     let early = told.recv_timeout(std::time::Duration::from_millis(50));
     assert!(early.is_err(), "the page is locked");
-    let mut cut = cut;
-    cut.unfinished.is_over = true;
-    drop(cut);
+    cut.end();
     drop(lead);
     assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "it is woken");
 }

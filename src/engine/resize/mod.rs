@@ -30,6 +30,9 @@ use crate::pair::region::RegionState;
 use crate::primitive::{AtomicBool, Ordering, fence};
 use crate::units::{CHUNK, ChunkIndex, PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SUPERCHUNK};
 
+/// The section of a change of the length.
+const RESIZE: &str = "change of the length";
+
 /// Returns the place in its region of the first page that lies past `len` from its first byte on.
 /// Returns 64 or more if the region has no such page.
 fn first_cut_page(index: RegionIndex, len: u64) -> usize {
@@ -81,6 +84,10 @@ impl Engine {
     /// Prepares a growth from `old` to `new` bytes: everything before the commit point. After that
     /// the caller may load, lock and write the pages past `old`, which no other operation reaches.
     pub(in crate::engine) fn prepare_growth(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
+        self.uncut(RESIZE, || self.prepare_growth_uncut(lane, old, new))
+    }
+
+    fn prepare_growth_uncut(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
         unless!(
             GrowHighWaterNotRaised,
             store_length(&self.reflection, layout::HIGH_WATER_WORD, new)
@@ -153,6 +160,7 @@ impl Engine {
             // Orders the sum of the shorter page before the length.
             self.drain(lane);
         }
+        let unfinished = self.begin(RESIZE);
         store_length(&self.reflection, layout::LENGTH_WORD, new);
         // The commit point: durable before any thread sees the new length. If the file has become
         // shorter, a writer that checked the old length may still write past the new end. That is
@@ -168,6 +176,7 @@ impl Engine {
         unless!(ShrinkBoundaryNotClosed, held.iter().for_each(LockGuard::close));
         self.publish_len(new);
         self.publish_sums(&sums);
+        unfinished.end();
         Ok(())
     }
 
@@ -183,6 +192,20 @@ impl Engine {
         // Operations may go on past the gate: they find the new length.
         let Shrinking { _gate: gate, _cutting: cutting, .. } = shrinking;
         drop(gate);
+        let unfinished = self.begin(RESIZE);
+        let finished = self.clean_up_past(lane, new, cuts);
+        unfinished.end();
+        drop(cutting);
+        finished
+    }
+
+    /// Makes the durable point of a shrink, and cleans up behind its new end.
+    fn clean_up_past(
+        &self,
+        lane: &InUse<'_>,
+        new: u64,
+        cuts: Option<&ClosedGate<'_>>,
+    ) -> Result<()> {
         if let Some(durable) = &self.durable {
             // The truncated bytes belong to the last durable point, so a new point without them
             // comes first. If it fails, the bytes past the length still belong to the old one, and
@@ -195,7 +218,6 @@ impl Engine {
         }
         // Committed: the next call or open makes up for a failure from here on.
         let _caught_up_with_later = self.finish_truncation_past(lane, new);
-        drop(cutting);
         Ok(())
     }
 
@@ -242,7 +264,18 @@ impl Engine {
         let locked = if planted!(CutNotLocked) { &[] } else { &cut[..] };
         let held: Vec<LockGuard<'_>> =
             locked.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
-        for (index, region) in &cut {
+        self.uncut(RESIZE, || self.truncate_held(lane, len, &cut, &held))
+    }
+
+    /// Truncates the file behind `len`, with the locks of the regions that this cuts.
+    fn truncate_held(
+        &self,
+        lane: &Lane,
+        len: u64,
+        cut: &[(RegionIndex, &RegionState)],
+        held: &[LockGuard<'_>],
+    ) -> Result<()> {
+        for (index, region) in cut {
             // Includes the page that the end cuts in two.
             let from = first_cut_page(*index, len);
             unless!(CutNoClear, self.invalidate_all_records(lane, *index, region, from));
@@ -251,7 +284,7 @@ impl Engine {
         // record that was replayed later would put its bytes there.
         unless!(CutNoDrainAfterClear, self.drain(lane));
         held.iter().for_each(LockGuard::close);
-        for (index, region) in &cut {
+        for (index, region) in cut {
             let from = first_cut_page(*index, len.next_multiple_of(PAGE as u64)).min(64);
             let mask = pages_from(from);
             unless!(CutRegionMirrorStays, region.flip_region_bits(region.region_word() & mask));

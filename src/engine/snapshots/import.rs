@@ -133,12 +133,11 @@ impl Engine {
         unless!(ImportRecordsNotDurable, self.settle_store(lane, store)?);
         let (len, nanos, name) = (to.len, to.nanos, to.name.clone());
         let entry = Entry { number, len, nanos, flags: Flags::default(), name };
-        self.change_table(lane, store, |table| {
+        self.change_live(lane, store, |table| {
             table.highest = number;
             table.entries.push(entry.clone());
             unless!(ImportNotSaid, table.rollback = number);
         })?;
-        self.publish_live(store);
         lane.stats.bump(Counter::Snapshots, 1);
         let rest = Rest { store, target: entry.clone(), shrinking, gate };
         self.restore(lane, rest).inspect_err(|error| self.poison(error))?;
@@ -359,14 +358,10 @@ impl Engine {
         }
         let of_slice = |n: usize| &bytes[n * SLICE..(n + 1) * SLICE];
         let bytes: Vec<u8> = bits(slices.0).flat_map(of_slice).copied().collect();
-        let appender = store.appender(lane.index(), 1, slices.count());
-        // The store could not make its new length durable.
-        let mut appender = appender.inspect_err(|error| {
-            if error.leaves_doubt() {
-                self.poison(error);
-            }
+        self.append_uncut(lane, store, (1, slices.count()), |appender| {
+            appender.keep(record, &bytes);
+            Ok(())
         })?;
-        appender.keep(record, &bytes);
         // A page that remembers an older snapshot would else have nothing kept for the new one, and
         // the rollback would keep all of it behind the commit point. No operation is under way.
         if let Some(region) = self.state.loaded(page.region())

@@ -26,6 +26,7 @@ use crate::engine::plan::{self, Plans};
 use crate::engine::resize::Shrinking;
 use crate::error::{Error, Result};
 use crate::format::snapshots::table::{Entry, Flags};
+use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
 use crate::pair::epochs::Sealed;
 use crate::pair::gates::{ClosedGate, Gate};
@@ -34,6 +35,9 @@ use crate::pair::log::lanes::InUse;
 use crate::pair::own_changes;
 use crate::pair::snapshots::Store;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
+
+/// The section behind the intention.
+const ROLLBACK: &str = "rollback";
 
 impl Engine {
     /// Gives the file the bytes and the length of a live snapshot. `undo` is the name under which
@@ -67,11 +71,10 @@ impl Engine {
         unless!(DamageRolledBack, self.check_pages_for(lane, (store, &target), undo.is_some())?);
         self.growth_to(lane, target.len)?;
         let len = self.len();
-        self.change_table(lane, store, |table| {
+        self.change_live(lane, store, |table| {
             unless!(RollbackNotSaid, table.rollback = target.number);
             undo.map(|name| table.add(len, now(), Flags::UNDO, name))
         })?;
-        self.publish_live(store);
         let rest = Rest { store, target, shrinking, gate };
         self.restore(lane, rest).inspect_err(|error| self.poison(error))
     }
@@ -178,20 +181,27 @@ impl Engine {
     }
 
     /// Steps 3 to 5.
-    pub(super) fn restore(&self, lane: &InUse<'_>, rest: Rest<'_>) -> Result<()> {
+    pub(super) fn restore(&self, lane: &InUse<'_>, mut rest: Rest<'_>) -> Result<()> {
+        let unfinished = self.begin(ROLLBACK);
+        let restored = self.restore_uncut(lane, &mut rest);
+        unfinished.end();
+        restored
+    }
+
+    fn restore_uncut(&self, lane: &InUse<'_>, rest: &mut Rest<'_>) -> Result<()> {
         let Rest { store, target, shrinking, gate } = rest;
         let old = self.len();
         if target.len < old {
             self.keep_past(lane, target.len)?;
         }
-        self.restore_pages(lane, store, &target, shrinking.as_ref())?;
-        if let Some(shrinking) = shrinking {
-            self.finish_shrink(lane, target.len, shrinking, Some(&gate))?;
+        self.restore_pages(lane, store, target, shrinking.as_ref())?;
+        if let Some(shrinking) = shrinking.take() {
+            self.finish_shrink(lane, target.len, shrinking, Some(gate))?;
         } else if let Some(durable) = &self.durable {
             if target.len > old {
                 durable.on_grow();
             }
-            self.durable_point_while_resizing(lane, durable, Some(&gate))?;
+            self.durable_point_while_resizing(lane, durable, Some(gate))?;
         }
         self.change_table(lane, store, |table| table.rollback = 0)
     }
@@ -220,8 +230,25 @@ impl Engine {
         }
         let held = plan::lock_all(&plans);
         self.clear_stamps(&plans);
+        self.uncut(ROLLBACK, || self.restore_held(lane, (store, target), &pages, &held))?;
+        if target.len != self.len() {
+            self.uncut(ROLLBACK, || self.commit_len(lane, target.len, &held))?;
+            own_changes::note_length(self.number(), None, shrinking.map(|_| target.len));
+        }
+        self.note_restored(&plans);
+        Ok(())
+    }
+
+    /// Stores the slices of pages that are locked.
+    fn restore_held(
+        &self,
+        lane: &InUse<'_>,
+        (store, target): (&Store, &Entry),
+        pages: &[PageIndex],
+        held: &[LockGuard<'_>],
+    ) -> Result<()> {
         let mut restored = Vec::new();
-        let mut rest = &pages[..];
+        let mut rest = pages;
         while let Some(first) = rest.first() {
             // The pages of one region at a time: their bytes are in memory twice.
             let index = first.region();
@@ -232,13 +259,8 @@ impl Engine {
             for page in now {
                 restored.extend(self.page_of(store, *page, target.number)?);
             }
-            self.commit_restored(lane, &restored, target.len, &held)?;
+            self.commit_restored(lane, &restored, target.len, held)?;
         }
-        if target.len != self.len() {
-            self.commit_len(lane, target.len, &held)?;
-            own_changes::note_length(self.number(), None, shrinking.map(|_| target.len));
-        }
-        self.note_restored(&plans);
         Ok(())
     }
 

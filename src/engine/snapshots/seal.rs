@@ -19,6 +19,9 @@ use crate::pair::stats::Counter;
 use crate::platform::barrier;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// The section of a change of the table.
+const CHANGE: &str = "change of the snapshots";
+
 impl Engine {
     /// Seals the present state under a name, and returns what the table says of it.
     pub fn seal(&self, name: &str, flags: Flags) -> Result<Entry> {
@@ -37,8 +40,8 @@ impl Engine {
         let store = self.store_or_make()?;
         let _gate = self.stand_still(&lane)?;
         let len = self.len();
-        let number = self.change_table(&lane, store, |table| table.add(len, nanos, flags, name))?;
-        self.publish_live(store);
+        let add = |table: &mut Table| table.add(len, nanos, flags, name);
+        let number = self.change_live(&lane, store, add)?;
         lane.stats.bump(Counter::Snapshots, 1);
         Ok(Entry { number, len, nanos, flags, name: name.to_owned() })
     }
@@ -128,7 +131,9 @@ impl Engine {
         let _no_seal = self.resizing.read();
         // A reader looks a record up and copies its bytes in one read section.
         let wait = || self.wait_for_read_sections();
-        store.collect(|| self.settle_store(&lane, store), wait)
+        self.uncut("return of the snapshots' space", || {
+            store.collect(|| self.settle_store(&lane, store), wait)
+        })
     }
 
     /// Brings the file to a state that can be sealed, and keeps it there until the returned guard
@@ -167,8 +172,32 @@ impl Engine {
         self.epochs.replace(store.live().iter().map(sealed).collect());
     }
 
+    /// Changes the table, durably, and then the set that operations go by. No operation is inside
+    /// the gate of cuts, or none of them looks at the set.
+    pub(super) fn change_live<T>(
+        &self,
+        lane: &InUse<'_>,
+        store: &Store,
+        change: impl FnOnce(&mut Table) -> T,
+    ) -> Result<T> {
+        self.uncut(CHANGE, || {
+            let result = self.change_table(lane, store, change)?;
+            self.publish_live(store);
+            Ok(result)
+        })
+    }
+
     /// Changes the table, durably.
     pub(super) fn change_table<T>(
+        &self,
+        lane: &InUse<'_>,
+        store: &Store,
+        change: impl FnOnce(&mut Table) -> T,
+    ) -> Result<T> {
+        self.uncut(CHANGE, || self.change_table_uncut(lane, store, change))
+    }
+
+    fn change_table_uncut<T>(
         &self,
         lane: &InUse<'_>,
         store: &Store,

@@ -242,10 +242,12 @@ impl Engine {
                 .scatter(lane, segments)
                 .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?,
         }
+        let unfinished = self.begin("commit of an operation");
         unless!(FlipWordBeforeData, self.commit_flip(lane, &change));
         unless!(FlipNotClosed, held.close());
         unless!(FlipNotPublished, publish(target.region, &change));
         self.publish_sums(sums);
+        unfinished.end();
         Ok(())
     }
 }

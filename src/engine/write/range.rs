@@ -87,6 +87,7 @@ impl Engine {
         held: &[LockGuard<'_>],
         sums: &NewSums<'_>,
     ) {
+        let unfinished = self.begin("commit of an operation");
         match moves {
             [change] => self.commit_flip(lane, change),
             _ => {
@@ -102,6 +103,7 @@ impl Engine {
             }
         }
         self.publish_sums(sums);
+        unfinished.end();
     }
 
     /// Returns `true` if the copy can start at once: everything stored to is allocated, and no

@@ -25,7 +25,7 @@
 //! May import what lies below the engine: `mmap`, `pair::space`, `format`, `bitmap`, `error`,
 //! `platform`, `primitive`, `units`, and the planted bugs.
 
-mod append;
+pub mod append;
 mod collect;
 mod index;
 mod live;
