@@ -6,7 +6,7 @@
 //! that was acknowledged since.
 
 use crate::common::{self, Ground, Scratch, assert_same, media, media_in_memory, read_all};
-use atomic_mmap::testing::recorder::{Death, Recorder};
+use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Integrity, Options, SnapshotError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -225,9 +225,9 @@ impl<'a> Case<'a> {
         let file = options.clone().open_recorded(&recorder, &path).expect("open");
         file.write_at(&[1; 500], 5 * PAGE - 50).expect("write");
         let sealed = ["long", "old"].map(|name| snapshot(&file, name));
-        recorder.kill_at(nth, Death::Panic);
+        recorder.panic_at(nth);
         let ended = catch_unwind(AssertUnwindSafe(|| (operation.act)(&file, stream)));
-        let is_whole = recorder.spare();
+        let is_whole = recorder.calm();
         assert_eq!(ended.is_ok(), is_whole, "{what}");
         let is_poisoned = file.health().is_err();
         assert!(!is_whole || !is_poisoned, "{what}");
@@ -321,9 +321,9 @@ fn a_panic_in_a_close_or_an_opening_loses_nothing() {
                 file.write_at(&nth.to_le_bytes(), 7 * PAGE - 4).expect("write");
                 let present = read_all(&file);
                 let cut_off = |act: &mut dyn FnMut()| {
-                    recorder.kill_at(nth, Death::Panic);
+                    recorder.panic_at(nth);
                     let ended = catch_unwind(AssertUnwindSafe(act));
-                    let is_whole = recorder.spare();
+                    let is_whole = recorder.calm();
                     assert_eq!(ended.is_ok(), is_whole, "{what}");
                     is_whole
                 };

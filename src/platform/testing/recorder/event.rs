@@ -91,6 +91,4 @@ pub enum Death {
     Before,
     /// In the middle of the n-th copy of two bytes or more, after the first half of them.
     Halfway,
-    /// As [`Before`](Death::Before), but the thread alone dies, by a panic. Once.
-    Panic,
 }

@@ -48,6 +48,8 @@ struct State {
     armed: Vec<Armed>,
     /// The number of events before the process dies, and how it dies.
     death: Option<(usize, Death)>,
+    /// The number of events before a thread panics.
+    panic: Option<usize>,
     /// The crate's background thread does nothing.
     is_background_held: bool,
 }
@@ -56,16 +58,20 @@ impl State {
     /// Called before an event. Dies here if it is time. Returns `true` if the process has to die in
     /// the middle of the event, a copy of `len` bytes (0 if it is not a copy).
     fn about_to(&mut self, len: usize) -> bool {
+        match &mut self.panic {
+            None => {}
+            Some(0) => {
+                self.panic = None;
+                // Without the hook: a sweep makes hundreds of them.
+                std::panic::resume_unwind(Box::new("an injected panic"));
+            }
+            Some(passing) => *passing -= 1,
+        }
         match &mut self.death {
             None => false,
             Some((_, Death::Halfway)) if len < 2 => false,
             Some((0, Death::Halfway)) => true,
             Some((0, Death::Before)) => die(),
-            Some((0, Death::Panic)) => {
-                self.death = None;
-                // Without the hook: a sweep makes hundreds of them.
-                std::panic::resume_unwind(Box::new("an injected panic"));
-            }
             Some((passing, _)) => {
                 *passing -= 1;
                 false
@@ -202,9 +208,23 @@ impl Recorder {
         self.lock().death = Some((nth - 1, death));
     }
 
-    /// Cancels the death of the process. Returns `true` if it had not come.
-    pub fn spare(&self) -> bool {
-        self.lock().death.take().is_some()
+    /// Cancels the death of the process.
+    pub fn spare(&self) {
+        self.lock().death = None;
+    }
+
+    /// Makes a thread panic before the `nth` event from now (1 is the next), of any thread. Once.
+    ///
+    /// # Panics
+    /// If `nth` is 0.
+    pub fn panic_at(&self, nth: usize) {
+        assert!(nth > 0, "things are counted from 1");
+        self.lock().panic = Some(nth - 1);
+    }
+
+    /// Cancels the panic. Returns `true` if it had not come.
+    pub fn calm(&self) -> bool {
+        self.lock().panic.take().is_some()
     }
 
     fn arm(&self, call: &'static str, nth: usize, fault: Fault, lasting: bool) {
