@@ -69,6 +69,17 @@ impl PageIndex {
         self.0 * PAGE as u64
     }
 
+    /// Returns the page that comes `n` pages after this one. The caller knows that it is one of a
+    /// file.
+    pub const fn plus(self, n: u64) -> Self {
+        PageIndex(self.0 + n)
+    }
+
+    /// Returns the offset of slice `n` of the page in the home file.
+    pub const fn slice(self, n: usize) -> u64 {
+        self.start() + (n * SLICE) as u64
+    }
+
     /// Returns the region that contains the page.
     pub const fn region(self) -> RegionIndex {
         RegionIndex(self.0 / PAGES_PER_REGION as u64)
@@ -92,9 +103,19 @@ impl RegionIndex {
         self.0 * REGION as u64
     }
 
+    /// Returns the offset of the first byte after the region in the home file.
+    pub const fn end(self) -> u64 {
+        self.start() + REGION as u64
+    }
+
     /// Returns page `n` of the region, 0 to 63.
     pub const fn page(self, n: usize) -> PageIndex {
         PageIndex(self.0 * PAGES_PER_REGION as u64 + n as u64)
+    }
+
+    /// Returns region `m` of superchunk `n`.
+    pub const fn in_superchunk_of(n: usize, m: usize) -> Self {
+        RegionIndex((n * REGIONS_PER_SUPERCHUNK + m) as u64)
     }
 
     /// Returns the superchunk that describes the region.
@@ -117,6 +138,11 @@ impl ChunkIndex {
     /// Returns the offset of the chunk's first byte in the home file.
     pub const fn start(self) -> u64 {
         self.0 * CHUNK as u64
+    }
+
+    /// Returns the offset of the first byte after the chunk. Saturates.
+    pub const fn end(self) -> u64 {
+        self.start().saturating_add(CHUNK as u64)
     }
 
     /// Returns the first region of the chunk.

@@ -40,6 +40,12 @@ impl Slices {
         Slices(!0 >> (SLICES_PER_PAGE.wrapping_sub(count) % SLICES_PER_PAGE))
     }
 
+    /// Returns slice `n` alone.
+    pub const fn one(n: usize) -> Self {
+        debug_assert!(n < SLICES_PER_PAGE);
+        Slices(1 << n)
+    }
+
     /// Returns the slices that hold the bytes `start..end` of the page.
     pub const fn of_bytes(start: usize, end: usize) -> Self {
         if start == end {
@@ -56,6 +62,11 @@ impl Slices {
     /// Returns the number of slices.
     pub const fn count(self) -> usize {
         self.0.count_ones() as usize
+    }
+
+    /// Returns the bytes of all slices, at most those of a page.
+    pub const fn bytes(self) -> usize {
+        self.count() * SLICE
     }
 
     /// Returns the slices in either set.

@@ -26,10 +26,11 @@
 //! May import: `entry`, `layout`, `checksum`, `units` and the planted bugs.
 
 use super::entry::{Seed, Sequence};
-use super::layout::{FLIP_RECORD, MAX_LEN};
+use super::layout::{FLIP_RECORD, MOST_PAGES};
+use super::word_at;
 use crate::checksum::{self, Crc};
 use crate::mutant::planted;
-use crate::units::{LaneIndex, PAGE, PageIndex};
+use crate::units::{LaneIndex, PageIndex};
 
 const COVERS: u64 = 1 << KIND;
 const INVALIDATED: u64 = 2 << KIND;
@@ -157,11 +158,7 @@ impl FlipRecord {
 
     /// Decodes the bytes at `place` of a ring. Never panics, whatever the bytes.
     pub fn decode(seed: RingSeed, place: usize, bytes: &[u8; FLIP_RECORD]) -> DecodedFlip {
-        let word = |at: usize| {
-            let mut word = [0; 8];
-            word.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_le_bytes(word)
-        };
+        let word = |at: usize| word_at(bytes, at);
         let header = word(0);
         if header == 0 {
             return DecodedFlip::Empty;
@@ -173,7 +170,7 @@ impl FlipRecord {
             && word(32) >> 32 == 0
             && bytes[END..] == [0; FLIP_RECORD - END]
             || planted!(FlipRecordSumNotChecked);
-        let says_something = slices != 0 && sides & !slices == 0 && page.0 < MAX_LEN / PAGE as u64;
+        let says_something = slices != 0 && sides & !slices == 0 && page.0 < MOST_PAGES;
         if !is_whole || !says_something || header & TAG_MASK != u64::from(seed.tag) {
             return DecodedFlip::Torn;
         }

@@ -9,6 +9,7 @@
 //!
 //! May import: `checksum` and the planted bugs.
 
+use super::word_at;
 use crate::checksum;
 use crate::mutant::planted;
 
@@ -38,8 +39,7 @@ impl Floor {
 
     /// Decodes a floor. Returns `None` if there is none, or if it is torn or of another pair.
     pub fn decode(uuid: &[u8; 16], bytes: &[u8; FLOOR_LEN]) -> Option<Floor> {
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
-        let floor = Floor { session: word(0), number: word(8) };
+        let floor = Floor { session: word_at(bytes, 0), number: word_at(bytes, 8) };
         (floor.encode(uuid) == *bytes).then_some(floor)
     }
 

@@ -11,10 +11,11 @@
 //!
 //! May import: `layout`, `bitmap`, `checksum` and `units`.
 
-use super::layout::MAX_LEN;
+use super::layout::{MAX_LEN, MOST_PAGES};
+use super::word_at;
 use crate::bitmap::{Slices, Validity};
 use crate::checksum;
-use crate::units::{PAGE, PageIndex, SLICE};
+use crate::units::{PageIndex, SLICE};
 
 /// Records begin at multiples of this: a disk write may tear the block that it goes to.
 pub const BLOCK: usize = 4096;
@@ -31,7 +32,7 @@ const SUMS: u32 = 2;
 /// The bits of a page index in a change; the rest is a count.
 const PAGE_BITS: u32 = 40;
 const MOST_IN_RUN: u64 = 1 << (64 - PAGE_BITS);
-const _: () = assert!(MAX_LEN / (PAGE as u64) < 1 << PAGE_BITS);
+const _: () = assert!(MOST_PAGES < 1 << PAGE_BITS);
 
 /// The start of the checksums of a session's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,12 +81,8 @@ impl Header {
         let mut bytes: [u8; HEADER_LEN] = block.get(..HEADER_LEN)?.try_into().ok()?;
         let sum = u32::from_le_bytes(bytes[SUM].try_into().ok()?);
         bytes[SUM].fill(0);
-        let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
-        let header = Header {
-            uuid: std::array::from_fn(|n| bytes[16 + n]),
-            from: number(32),
-            to: number(40),
-        };
+        let (from, to) = (word_at(&bytes, 32), word_at(&bytes, 40));
+        let header = Header { uuid: bytes[16..32].try_into().ok()?, from, to };
         let is_whole = bytes[..8] == HEADER_MAGIC && sum == checksum::crc32c(&bytes);
         is_whole.then_some(header)
     }
@@ -152,6 +149,7 @@ pub struct Record {
 
 /// Returns the bytes of a record with these numbers of changes, slices and sums, up to the end of
 /// its last block.
+#[expect(clippy::arithmetic_side_effects, reason = "the parts of a record lie in memory")]
 pub const fn record_len(changes: usize, slices: usize, sums: usize) -> u64 {
     (HEADER + changes * CHANGE + slices * SLICE + sums * SUM_LEN).next_multiple_of(BLOCK) as u64
 }
@@ -160,13 +158,13 @@ pub const fn record_len(changes: usize, slices: usize, sums: usize) -> u64 {
 /// previous page.
 pub fn push_change(changes: &mut Vec<Change>, page: PageIndex, valid: Validity, slices: Slices) {
     if let Some(last) = changes.last_mut()
-        && last.page.0 + last.count == page.0
+        && last.end() == page.0
         && last.valid == valid
         && last.slices.is_empty()
         && slices.is_empty()
         && last.count < MOST_IN_RUN
     {
-        last.count += 1;
+        last.count = last.count.saturating_add(1);
         return;
     }
     changes.push(Change { page, count: 1, valid, slices });
@@ -191,6 +189,7 @@ impl Head<'_> {
     /// Returns the record's bytes, in whole blocks, at an address that is a multiple of [`BLOCK`],
     /// so that they can be written past the page cache. `append_slices` appends the slices to the
     /// buffer. The buffer's contents do not matter; it is passed in to be reused.
+    #[expect(clippy::arithmetic_side_effects, reason = "the parts of a record lie in memory")]
     pub fn encode<'b>(
         &self,
         seed: JournalSeed,
@@ -291,28 +290,34 @@ impl Record {
             && (record.sums.is_empty() || record.changes.iter().all(|change| change.count == 1))
             && number != 0
             && len <= MAX_LEN
-            && record.slices.len() as u64 == held * SLICE as u64
-            && record.changes.is_sorted_by(|a, b| a.page.0 + a.count <= b.page.0);
+            && record.slices.len() as u64 == held.saturating_mul(SLICE as u64)
+            && record.changes.is_sorted_by(|a, b| a.end() <= b.page.0);
         is_sound.then_some((record, said.len().next_multiple_of(BLOCK)))
     }
 }
 
 impl Change {
+    /// Returns the index of the page after the last one. Saturates, which no change that is decoded
+    /// does: the end is compared with that of the longest file first.
+    fn end(&self) -> u64 {
+        self.page.0.saturating_add(self.count)
+    }
+
     fn decode(bytes: &[u8]) -> Option<Self> {
         let place = word(bytes, 0)?;
         let change = Change {
             page: PageIndex(place & ((1 << PAGE_BITS) - 1)),
-            count: (place >> PAGE_BITS) + 1,
+            count: (place >> PAGE_BITS).saturating_add(1),
             valid: Validity(word(bytes, 8)?),
             slices: Slices(word(bytes, 16)?),
         };
-        let is_inside = change.page.0 + change.count <= MAX_LEN / PAGE as u64;
+        let is_inside = change.end() <= MOST_PAGES;
         (is_inside && (change.slices.is_empty() || change.count == 1)).then_some(change)
     }
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// Returns the newest records of a session that follow each other without a gap, from the last full
@@ -329,16 +334,16 @@ pub fn newest_run(seed: JournalSeed, bytes: &[u8]) -> Vec<(u64, Record)> {
             }
             None => BLOCK,
         };
-        at += step;
+        at = at.saturating_add(step);
     }
     found.sort_by_key(|(_, record)| record.number);
     found.dedup_by_key(|(_, record)| record.number);
     let mut first = found.len().saturating_sub(1);
-    while first > 0
+    while let Some(before) = first.checked_sub(1)
         && !found[first].1.is_base
-        && found[first - 1].1.number + 1 == found[first].1.number
+        && found[before].1.number.checked_add(1) == Some(found[first].1.number)
     {
-        first -= 1;
+        first = before;
     }
     found.split_off(first)
 }

@@ -21,6 +21,12 @@
 //!
 //! May import: `units`.
 
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "pages, regions and lengths are bounded by those of MAX_LEN where they are decoded or \
+              checked, and the constants below assert that nothing of them comes near 2^63"
+)]
+
 use crate::units::{
     CHUNK, LaneIndex, PAGE, PageIndex, REGION, REGIONS_PER_SUPERCHUNK, RegionIndex, SUPERCHUNK,
     WORD,
@@ -102,6 +108,10 @@ pub const REGION_WORDS_LEN: u64 = (REGIONS_PER_SUPERCHUNK * 8) as u64;
 /// Maximal length of a home file. One operation may move all of it, and its undo record must fit
 /// the log area.
 pub const MAX_LEN: u64 = 2 << 40;
+/// The number of pages of the longest home file: a page that was read is checked against it.
+pub const MOST_PAGES: u64 = MAX_LEN / PAGE as u64;
+/// The number of regions of the longest home file.
+pub const MOST_REGIONS: u64 = MAX_LEN / REGION as u64;
 
 const HUGE: u64 = 2 << 20;
 const _: () = {
@@ -114,7 +124,8 @@ const _: () = {
     assert!(REGION_WORDS + REGION_WORDS_LEN <= SUPERCHUNK_META);
     // One region word a region and up to seven slice words at each end: 24 bytes each.
     assert!((MAX_LEN / REGION as u64 + 2 * 7) * 24 <= LOG_AREA_LEN);
-    assert!(MAX_LEN / PAGE as u64 <= u32::MAX as u64, "a page index fits an entry");
+    assert!(MOST_PAGES <= u32::MAX as u64, "a page index fits an entry");
+    assert!(MAX_LEN / SUPERCHUNK as u64 * SUPERCHUNK_LEN < 1 << 62, "sums of offsets fit a word");
 };
 
 /// Returns the offset of superchunk `n`.

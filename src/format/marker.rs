@@ -6,6 +6,7 @@
 //! May import: `superblock` only.
 
 use super::superblock::{Identity, Moment, SESSIONS};
+use super::{half_at, word_at};
 
 /// The name of the attribute.
 pub const NAME: &str = "user.atomic_mmap";
@@ -67,8 +68,8 @@ impl Sessions {
     /// An opening may end a dead session before its own begins, and a discard empties a closed
     /// pair: neither leaves one that is in use.
     pub fn fit(&self, session: u64, is_in_use: bool) -> bool {
-        let ends = !is_in_use && session == self.begun + 2;
-        ends || [self.before, self.begun, self.begun + 1].contains(&session)
+        let since = session.checked_sub(self.begun);
+        session == self.before || matches!(since, Some(0 | 1)) || !is_in_use && since == Some(2)
     }
 }
 
@@ -120,11 +121,11 @@ impl Marker {
         if ![LEN, LONG_LEN].contains(&bytes.len()) {
             return None;
         }
-        let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
-        let small = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let file = |at: usize| {
-            let born = Moment { seconds: number(at + 8) as i64, nanos: small(at + 16) };
-            (number(at), (small(at + 20) & BORN != 0).then_some(born))
+            let bytes = &bytes[at..];
+            let (seconds, nanos) = (word_at(bytes, 8) as i64, half_at(bytes, 16));
+            let born = Moment { seconds, nanos };
+            (word_at(bytes, 0), (half_at(bytes, 20) & BORN != 0).then_some(born))
         };
         let (inode, born) = file(16);
         let mut marker = Marker {
@@ -133,14 +134,14 @@ impl Marker {
             born,
             named: None,
             sessions: None,
-            is_closing: small(LEN - 4) & CLOSING != 0,
+            is_closing: half_at(bytes, LEN - 4) & CLOSING != 0,
         };
         if bytes.len() == LONG_LEN {
             let (inode, born) = file(LEN);
-            let at = LEN + FILE_LEN;
-            marker.named = (inode != 0).then_some(Key { inode, born, index: small(at) });
-            let sessions = Sessions { before: number(at + 8), begun: number(at + 16) };
-            marker.sessions = (small(at + 4) != 0).then_some(sessions);
+            let rest = &bytes[LEN + FILE_LEN..];
+            marker.named = (inode != 0).then_some(Key { inode, born, index: half_at(rest, 0) });
+            let sessions = Sessions { before: word_at(rest, 8), begun: word_at(rest, 16) };
+            marker.sessions = (half_at(rest, 4) != 0).then_some(sessions);
             // No pair reaches these numbers: not written by this crate.
             if [sessions.before, sessions.begun].iter().any(|number| *number >= SESSIONS) {
                 return None;

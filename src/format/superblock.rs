@@ -409,16 +409,23 @@ impl Superblock {
         })
     }
 
+    /// Returns the number after that of this session. It is the next one, whatever was accepted:
+    /// see [`SESSIONS`].
+    pub fn next_number(&self) -> u64 {
+        self.session.saturating_add(1)
+    }
+
     /// Returns the number of the session that begins after this one. `used` is the highest number
     /// that the journal knows. After a restore of this superblock from a backup, the numbers up to
     /// `used` have been used before. Their records must not be taken for the new session's. The
     /// result's parity differs from this session's, so that the new superblock overwrites the older
     /// copy.
     pub fn next_session(&self, used: u64) -> u64 {
-        let next = self.session + 1;
+        let next = self.next_number();
         match used {
             used if used < next || used >= SESSIONS || planted!(SessionsUsedAgain) => next,
-            used => used + 1 + (used + 1 - next) % 2,
+            used if (used ^ next) & 1 == 1 => used.saturating_add(1),
+            used => used.saturating_add(2),
         }
     }
 

@@ -103,7 +103,7 @@ impl Files<'_> {
                 first_data
             }
         };
-        let is_in_hole = at < first_data / PAGE as u64 * PAGE as u64;
+        let is_in_hole = at < PageIndex::of(first_data).start();
         let word = if is_in_hole { 0 } else { read_word(self.reflection, at)? };
         Ok(word >> page.in_region() & 1 == 1 && !planted!(RecoverRegionIgnored))
     }
@@ -162,16 +162,16 @@ impl Files<'_> {
         let mut filled = 0;
         let sides = Validity(record.sides);
         for (side, run) in sides.runs(Slices(record.slices)) {
-            let offset = record.page.start() + (run.start * SLICE) as u64;
+            let offset = record.page.slice(run.start);
             let (file, at) = match side {
                 Side::Home => (self.home, offset),
                 Side::Reflection => (self.reflection, layout::reflection(offset)),
             };
-            let next = filled + run.len() * SLICE;
+            let next = Slices::range(run.start, run.end).bytes();
             // Reads the file instead of the mapping, since a slot that never arrived may be a hole.
-            file.read_file(&mut bytes[filled..next], at)
+            file.read_file(&mut bytes[filled..][..next], at)
                 .map_err(|e| Error::io_at("read slices", file.path(), at, e))?;
-            filled = next;
+            filled = next.saturating_add(filled);
         }
         Ok(sum_of(&bytes[..filled]))
     }
@@ -187,7 +187,7 @@ impl Files<'_> {
         let valid = self.validity(redo.page)?;
         let slices = redo.bytes.as_chunks::<SLICE>().0;
         for (n, bytes) in bits(redo.stays).zip(slices) {
-            let offset = redo.page.start() + (n * SLICE) as u64;
+            let offset = redo.page.slice(n);
             let (file, at) = match valid.side(n) {
                 Side::Home => (self.home, offset),
                 Side::Reflection => (self.reflection, layout::reflection(offset)),
@@ -204,8 +204,8 @@ fn allocate(file: &MappedFile, at: u64, len: u64) -> Result<()> {
     if planted!(RecoverNotAllocated) {
         return Ok(());
     }
-    let start = at / PAGE as u64 * PAGE as u64;
-    let end = (at + len).next_multiple_of(PAGE as u64);
-    file.forget_folios(start, end - start);
-    file.allocate(start, end - start).map_err(|e| allocation_error(file, start, end - start, e))
+    let start = PageIndex::of(at).start();
+    let len = at.saturating_add(len).saturating_sub(start).next_multiple_of(PAGE as u64);
+    file.forget_folios(start, len);
+    file.allocate(start, len).map_err(|e| allocation_error(file, start, len, e))
 }

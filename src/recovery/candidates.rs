@@ -66,8 +66,8 @@ impl Opening<'_> {
         let own = key_of(&identity_of(home));
         let mut names = vec![self.name_of(own, 0), self.name_of(own, 1)];
         // A further name is taken only while those before it are.
-        for index in 2..NAMES {
-            let before = self.name_of(own, index - 1);
+        for (before, index) in (1..).zip(2..NAMES) {
+            let before = self.name_of(own, before);
             let there = self.platform.stat_name(&before);
             if there.map_err(self.io("look up", before.path()))?.is_none() {
                 break;
@@ -212,9 +212,8 @@ impl Opening<'_> {
     fn is_named(&self, superblock: &Superblock) -> bool {
         let name = self.path.file_name().unwrap_or_default().as_encoded_bytes();
         let name = &name[name.len().saturating_sub(255)..];
-        superblock.name == name
-            || superblock.name.ends_with(name)
-                && superblock.name[..superblock.name.len() - name.len()].ends_with(b"/")
+        let before = superblock.name.strip_suffix(name);
+        before.is_some_and(|before| before.is_empty() || before.ends_with(b"/"))
     }
 
     /// Returns `true` if the superblock may be about a file on another volume with the same inode

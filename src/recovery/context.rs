@@ -410,7 +410,9 @@ impl<'a> Opening<'a> {
             // The end of a long path says more than its beginning. The checksum distinguishes paths
             // that end alike.
             let sum = format!("{:08x}", crate::checksum::crc32c(&name)).into_bytes();
-            name.splice(..name.len() + sum.len() - 255, sum);
+            let room = 255_usize.saturating_sub(sum.len());
+            name.drain(..name.len().saturating_sub(room));
+            name.splice(..0, sum);
         }
         name
     }

@@ -5,6 +5,7 @@
 
 use super::pair::{self, Decision, Found};
 use super::probe::Probe;
+use super::replay_journal::region_bit;
 use super::{Located, lanes};
 use crate::bitmap::Validity;
 use crate::config::OnMismatch;
@@ -13,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::snapshots::table::Entry;
 use crate::format::{layout, le_word};
 use crate::platform::{File, FileId, Name, Platform};
-use crate::units::{PAGE, PAGES_PER_REGION, SUPERCHUNK, WORD};
+use crate::units::{PAGE, PageIndex, SUPERCHUNK, WORD};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -75,7 +76,8 @@ pub struct SnapshotFound {
 
 impl From<Entry> for SnapshotFound {
     fn from(Entry { number, name, nanos, len, .. }: Entry) -> Self {
-        let created = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos);
+        let created = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(nanos));
+        let created = created.unwrap_or(SystemTime::UNIX_EPOCH);
         SnapshotFound { number, name, created, len }
     }
 }
@@ -156,17 +158,27 @@ impl Inspection {
             let read = platform.read_at(file, FileId::Reflection, bytes, at);
             read.map_err(|e| Error::io_at("read words", path, at, e))
         };
+        let there = platform.stat(file).map_err(|e| Error::io("look up", path, e))?.len;
         let mut regions = vec![0; layout::REGION_WORDS_LEN as usize];
         let mut slices = vec![0; SUPERCHUNK / PAGE * WORD];
-        for n in 0..self.len.div_ceil(SUPERCHUNK as u64) {
-            read(&mut regions, layout::region_words(n as usize))?;
-            read(&mut slices, layout::superchunk(n as usize))?;
+        for start in (0..self.len).step_by(SUPERCHUNK) {
+            let first = PageIndex::of(start);
+            let (words, regions_at) =
+                (layout::slice_word(first), layout::region_word(first.region()));
+            let data = platform.next_data(file, words);
+            let data = data.map_err(|e| Error::io_at("look for data", path, words, e))?;
+            let end = regions_at.saturating_add(layout::REGION_WORDS_LEN);
+            // Most words of a long file are holes. Those of one that was cut off are not there.
+            if there >= end && data.is_none_or(|data| data >= end) {
+                continue;
+            }
+            read(&mut regions, regions_at)?;
+            read(&mut slices, words)?;
             for (page, word) in slices.chunks_exact(WORD).enumerate() {
-                let region = &regions[page / PAGES_PER_REGION * WORD..][..WORD];
-                let bit = le_word(region) >> (page % PAGES_PER_REGION) & 1 == 1;
-                let Validity(there) = Validity::new(le_word(word), bit);
+                let page = first.plus(page as u64);
+                let Validity(there) = Validity::new(le_word(word), region_bit(&regions, page));
                 if there != 0 {
-                    visit(n * SUPERCHUNK as u64 + (page * PAGE) as u64, there);
+                    visit(page.start(), there);
                 }
             }
         }

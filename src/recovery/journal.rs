@@ -106,6 +106,16 @@ struct Beginning {
     is_named: bool,
 }
 
+/// Returns the offset of a header's block.
+fn block_at(block: usize) -> u64 {
+    if block == 0 { 0 } else { BLOCK as u64 }
+}
+
+/// Returns the other one of the two blocks of headers.
+fn other_block(block: usize) -> usize {
+    block ^ 1
+}
+
 impl Opening<'_> {
     /// Reads the journal of the session of the superblock, or of the session that it ended. The
     /// reflection file holds the journal's floor.
@@ -163,7 +173,8 @@ impl Opening<'_> {
         // be newer than the other one.
         let are_floors_whole = places[..2].iter().all(|place| Floor::is_whole(uuid, place));
         let covered = if floor > 1 { floor } else { 0 };
-        let begins_late = |first: &Record| !first.is_base && first.number > covered + 1;
+        let begins_late =
+            |first: &Record| !first.is_base && first.number > covered.saturating_add(1);
         if needs == Needs::All
             && are_floors_whole
             && run.first().is_some_and(|(_, first)| begins_late(first))
@@ -273,7 +284,7 @@ impl Opening<'_> {
         let Beginning { header, renewed, is_synced, is_named } = beginning;
         let (file, name) = (&journal.file, &journal.name);
         let write = |header: &Header, block: usize, is_durable: bool| {
-            let (id, bytes, at) = (FileId::Journal, header.encode(), (block * BLOCK) as u64);
+            let (id, bytes, at) = (FileId::Journal, header.encode(), block_at(block));
             let written = match is_durable {
                 true => self.platform.write_durably(file, id, &bytes, at),
                 false => self.platform.write_at(file, id, &bytes, at),
@@ -285,7 +296,7 @@ impl Opening<'_> {
             // must still be there.
             unless!(HeaderNotMadeDurable, write(newest, *block, true)?);
         }
-        let block = 1 - journal.block;
+        let block = other_block(journal.block);
         // The sync of a new journal includes the header.
         unless!(JournalHeaderNotWritten, write(header, block, !is_synced)?);
         if *is_synced {
@@ -378,11 +389,12 @@ impl Opening<'_> {
             return Ok(len);
         }
         // The system reports a range that is reserved but was never written as a hole, too.
-        let at = hole / BLOCK as u64 * BLOCK as u64;
-        match self.platform.allocate(file, FileId::Journal, None, at, len - at) {
+        let at = hole.saturating_sub((hole as usize % BLOCK) as u64);
+        let rest = len.saturating_sub(at);
+        match self.platform.allocate(file, FileId::Journal, None, at, rest) {
             Ok(()) => Ok(len),
             Err(_) if at >= *JOURNAL_LENS.start() => Ok(at),
-            Err(e) => Err(Error::io_of_range("allocate", path, at, len - at, e)),
+            Err(e) => Err(Error::io_of_range("allocate", path, at, rest, e)),
         }
     }
 
@@ -392,7 +404,7 @@ impl Opening<'_> {
         self.write_in_place(file, path)?;
         let zeroes = vec![0; len.min(1 << 20) as usize];
         for at in (0..len).step_by(zeroes.len()) {
-            let piece = &zeroes[..(len - at).min(zeroes.len() as u64) as usize];
+            let piece = &zeroes[..len.saturating_sub(at).min(zeroes.len() as u64) as usize];
             self.platform
                 .write_at(file, FileId::Journal, piece, at)
                 .map_err(|e| Error::io_of_range("write", path, at, len, e))?;
@@ -437,7 +449,7 @@ impl Opening<'_> {
         // Orders all recovered words and bytes before the superblock that makes them count.
         unless!(DeadSessionNotSynced, pair.sync_both()?);
         let closed = Superblock {
-            session: last.session + 1,
+            session: last.next_number(),
             state: State::Clean(closed_as(self.platform, pair.home)?),
             durable: DurablePoints::None,
             // A mark without a sync is no mark yet.
@@ -479,7 +491,7 @@ impl Opening<'_> {
         let seed = JournalSeed::new(&superblock.uuid, session);
         let header = NextHeader {
             header: Header { uuid: superblock.uuid, from: session, to: session },
-            block: 1 - block,
+            block: other_block(block),
             is_first: superblock.may_lack_header(),
         };
         let file = (file, len, full);

@@ -12,7 +12,7 @@
 //! Invariant: all of it is durable before the recovered state counts. May import `replay_journal`,
 //! `sums`, `snapshots`, `engine` and below.
 
-use super::replay_journal::{Pair, next_region_words, words_of};
+use super::replay_journal::{Pair, next_region_words, page_of_words, region_bit, words_of};
 use crate::bitmap::{Side, Slices, Validity};
 use crate::error::{Error, Result};
 use crate::format::layout::{self, SUM_PLACES};
@@ -22,7 +22,7 @@ use crate::format::snapshots::table::Entry;
 use crate::mutant::planted;
 use crate::page_sum;
 use crate::pair::snapshots::Store;
-use crate::units::{LaneIndex, PAGE, PageIndex, SLICE, SUPERCHUNK, WORD};
+use crate::units::{LaneIndex, PAGE, PageIndex, RegionIndex, SLICE, SUPERCHUNK, WORD};
 
 /// The lane that appends. No other thread has the pair.
 const LANE: LaneIndex = LaneIndex(0);
@@ -45,7 +45,7 @@ impl Pair<'_> {
             keeping.keep_changed(start, len.min(reach))?;
         }
         let there = reach.min(self.home.len());
-        for n in len / PAGE as u64..there.div_ceil(PAGE as u64) {
+        for n in PageIndex::of(len).0..there.div_ceil(PAGE as u64) {
             keeping.keep_cut_off(PageIndex(n), len)?;
         }
         Ok(())
@@ -63,7 +63,7 @@ impl Keeping<'_> {
     /// Keeps the slices of a superchunk that have changed since the durable point. Skips ranges in
     /// which words of both kinds are holes.
     fn keep_changed(&self, start: u64, len: u64) -> Result<()> {
-        let superchunk = (start / SUPERCHUNK as u64) as usize;
+        let superchunk = RegionIndex::of(start).superchunk();
         let mut regions = vec![0; layout::REGION_WORDS_LEN as usize];
         self.pair.read(&mut regions, layout::region_words(superchunk))?;
         let (first, words) = words_of(start, len);
@@ -75,7 +75,7 @@ impl Keeping<'_> {
                 break;
             }
             let run = self.pair.run_of_words(first, at, words)?;
-            let page = PageIndex(first.0 + run.start as u64 / 8);
+            let page = page_of_words(first, run.start);
             self.keep_run_of_words(page, run.len() / 8, &regions)?;
             from = run.end;
         }
@@ -83,18 +83,14 @@ impl Keeping<'_> {
     }
 
     fn keep_run_of_words(&self, first: PageIndex, count: usize, regions: &[u8]) -> Result<()> {
-        let mut words = vec![0; count * 8];
-        self.pair.read(&mut words, layout::slice_word(first))?;
+        let mut words = vec![[0; WORD]; count];
+        self.pair.read(words.as_flattened_mut(), layout::slice_word(first))?;
         let mut durable = words.clone();
-        self.pair.read(&mut durable, layout::durable_word(first))?;
-        let both = words
-            .chunks_exact(8)
-            .zip(durable.chunks_exact(8))
-            .map(|(a, b)| (le_word(a), le_word(b)));
-        for (n, (word, durable)) in both.enumerate() {
-            let page = PageIndex(first.0 + n as u64);
-            let region = page.region().in_superchunk() * 8;
-            let bit = le_word(&regions[region..region + 8]) >> page.in_region() & 1 == 1;
+        self.pair.read(durable.as_flattened_mut(), layout::durable_word(first))?;
+        let both = words.iter().zip(&durable).map(|(a, b)| (le_word(a), le_word(b)));
+        for (n, (word, durable)) in (0..).zip(both) {
+            let page = first.plus(n);
+            let bit = region_bit(regions, page);
             let changed = Slices(Validity::new(word, bit).0 ^ durable);
             self.keep(page, changed, Validity(durable), |_| true)?;
         }
@@ -129,7 +125,7 @@ impl Keeping<'_> {
         let (mut mask, mut bytes) = (Slices::NONE, Vec::with_capacity(PAGE));
         for n in owed.runs().flatten() {
             let mut slice = [0; SLICE];
-            let offset = page.start() + (n * SLICE) as u64;
+            let offset = page.slice(n);
             let (file, at) = match durable.side(n) {
                 Side::Home => (self.pair.home, offset),
                 Side::Reflection => (self.pair.reflection, layout::reflection(offset)),
@@ -137,7 +133,7 @@ impl Keeping<'_> {
             let read = file.read_file(&mut slice, at);
             read.map_err(|e| Error::io_at("read", file.path(), at, e))?;
             if wanted(&slice) {
-                mask = mask.or(Slices::range(n, n + 1));
+                mask = mask.or(Slices::one(n));
                 bytes.extend_from_slice(&slice);
             }
         }

@@ -105,8 +105,10 @@ impl Log<'_> {
                     return Some(Err(Error::io_at("look for data", self.path, from, e)));
                 }
             };
-            let n = ((data - layout::LANES) / layout::LANE as u64) as usize;
-            next = n + 1;
+            // The data may lie anywhere behind the lanes.
+            let n = data.saturating_sub(layout::LANES) as usize / layout::LANE;
+            let n = n.min(layout::LANE_COUNT);
+            next = n.saturating_add(1);
             (n < layout::LANE_COUNT).then_some(Ok(LaneIndex(n as u16)))
         })
     }
@@ -122,7 +124,7 @@ pub(crate) fn scan(
 ) -> Result<Option<Vec<Findings>>> {
     let log = Log { platform, file: reflection, path };
     let mut found = Vec::new();
-    let mut spilled_bytes = 0;
+    let mut spilled_bytes = 0_u64;
     // One buffer for all lanes: the first use of each page costs a page fault.
     let mut bytes = [0; layout::LANE];
     for index in log.in_use() {
@@ -149,7 +151,7 @@ pub(crate) fn scan(
                 UndoBody::Redo(redo) => UndoFound::Redo(redo),
                 UndoBody::SpilledUndo(spill) | UndoBody::SpilledRedo(spill) => {
                     // Records share no extents. So their overflow cannot exceed the log area.
-                    spilled_bytes += spill.len;
+                    spilled_bytes = spilled_bytes.saturating_add(spill.len);
                     if spilled_bytes > layout::LOG_AREA_LEN {
                         return Ok(None);
                     }
@@ -185,16 +187,17 @@ impl Spilled<'_> {
     /// Passes the overflow to `take` in pieces until `take` returns `false`. All pieces but the
     /// last have the same length. Returns `true` if `take` accepted every piece.
     fn each_piece(&self, mut take: impl FnMut(&[u8]) -> bool) -> Result<bool> {
-        let mut bytes = vec![0; Self::PIECE.min(self.spill.len as usize)];
-        let (mut at, mut left) = (layout::LOG_AREA + self.spill.offset, self.spill.len as usize);
-        while left > 0 {
-            let piece = &mut bytes[..Self::PIECE.min(left)];
+        let Spill { offset, len, .. } = self.spill;
+        let mut bytes = vec![0; Self::PIECE.min(len as usize)];
+        for done in (0..len).step_by(Self::PIECE) {
+            let here = len.saturating_sub(done).min(bytes.len() as u64) as usize;
+            let piece = &mut bytes[..here];
+            // Within the log area: that was checked when the description was decoded.
+            let at = layout::LOG_AREA.saturating_add(offset).saturating_add(done);
             self.log.read(piece, at)?;
             if !take(piece) {
                 return Ok(false);
             }
-            at += piece.len() as u64;
-            left -= piece.len();
         }
         Ok(true)
     }
@@ -236,7 +239,7 @@ impl Spilled<'_> {
                     pages.push(page);
                 }
                 let left = rest.len();
-                begun.drain(..begun.len() - left);
+                begun.drain(..begun.len().saturating_sub(left));
                 // More bytes than any page has are not the beginning of a page.
                 left < REDO_PAGE_MAX
             })?;
@@ -302,7 +305,7 @@ fn in_order(ring: &[DecodedFlip]) -> Vec<FlippedSlices> {
         let at = ordered
             .iter()
             .rposition(|earlier| !is_before(record.sequence, earlier.record.sequence))
-            .map_or(0, |n| n + 1);
+            .map_or(0, |n| n.saturating_add(1));
         let is_newest = newest == Some(record.sequence);
         ordered.insert(at, FlippedSlices { record: *record, is_newest });
     }

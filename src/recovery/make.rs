@@ -356,7 +356,7 @@ impl Opening<'_> {
             // Without its mark the pair would be refused. From here on nothing in it counts.
             // Durable before the mark goes, for a crash in between.
             let emptied = Superblock {
-                session: last.session + 1,
+                session: last.next_number(),
                 state: State::Emptied,
                 is_unsettled: false,
                 ..last.clone()
@@ -415,15 +415,18 @@ impl Opening<'_> {
     }
 }
 
+/// Bytes of both superblocks and of the page with the state words.
+const HEAD: usize = layout::LENGTH_WORD as usize + PAGE;
+
 /// Returns the head of a new reflection file: both superblocks and the state words. All of it is
 /// written, so that it is allocated.
 fn head_of(superblock: &Superblock, len: u64) -> Vec<u8> {
-    let mut head = vec![0; layout::LENGTH_WORD as usize + PAGE];
+    let mut head = vec![0; HEAD];
     // Both copies are written, so that a file that is cut off anywhere past the first is
     // recognized.
     for copy in [&Superblock { session: 0, ..superblock.clone() }, superblock] {
         let at = layout::SUPERBLOCKS[copy.copy_index()] as usize;
-        head[at..at + SUPERBLOCK_LEN].copy_from_slice(&copy.encode());
+        head[at..][..SUPERBLOCK_LEN].copy_from_slice(&copy.encode());
     }
     for at in [layout::LENGTH_WORD, layout::HIGH_WATER_WORD] {
         let word = state_word::encode(at, len).to_le_bytes();

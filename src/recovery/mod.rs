@@ -31,6 +31,8 @@
 //! opening fails, it removes what it has made. `docs/recovery.md` lists all steps with their crash
 //! points. May import `engine` and below.
 
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod apply_log;
 mod begin;
 mod candidates;
@@ -545,7 +547,7 @@ impl Recovered<'_> {
             opening.sync_names(&carried.companions.reflection, reflection.file(), &home.file)?;
         }
         let session = journal.as_ref().map(|journal| journal.session);
-        let session = session.unwrap_or(self.mapped.carried.superblock.session + 1);
+        let session = session.unwrap_or(self.mapped.carried.superblock.next_number());
         self.begin_sums()?;
         self.mapped.announce_to_store(session)?;
         let superblock = self.begin_session(session)?;

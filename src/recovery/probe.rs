@@ -537,11 +537,10 @@ impl Opening<'_> {
         self.platform
             .read_at(file, FileId::Reflection, &mut words, layout::LENGTH_WORD)
             .map_err(|e| Error::io_at("read the length", path, layout::LENGTH_WORD, e))?;
-        let length = |at: u64| {
-            let from = (at - layout::LENGTH_WORD) as usize;
-            state_word::decode(at, le_word(&words[from..from + 8]))
-        };
-        let both = length(layout::LENGTH_WORD).zip(length(layout::HIGH_WATER_WORD));
+        const { assert!(layout::HIGH_WATER_WORD == layout::LENGTH_WORD + 8) };
+        let (len, high_water) = words.split_at(8);
+        let len = state_word::decode(layout::LENGTH_WORD, le_word(len));
+        let both = len.zip(state_word::decode(layout::HIGH_WATER_WORD, le_word(high_water)));
         Ok(both.map(|(len, high_water)| Lengths { len, high_water }))
     }
 

@@ -29,7 +29,7 @@ use crate::mutant::{planted, unless};
 use crate::pair::space::allocation_error;
 use crate::pair::sums::store_all_places;
 use crate::platform::{Copying, FileId, Platform};
-use crate::units::{PAGE, PageIndex, SLICE, SUPERCHUNK};
+use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, SUPERCHUNK, WORD};
 use std::ops::Range;
 
 /// Bytes of slice words that one byte of a region word covers: eight pages with one word each.
@@ -93,7 +93,8 @@ impl Pair<'_> {
         unless!(WorkingWordsKept, self.reset_working_words(len)?);
         // Working words past the length also hold whatever the kernel happened to write. So the
         // high-water word exceeds the length, and opening always cleans up.
-        let past = if planted!(PastPointKept) { len } else { (len + 1).min(layout::MAX_LEN) };
+        let past =
+            if planted!(PastPointKept) { len } else { len.saturating_add(1).min(layout::MAX_LEN) };
         let high_water = past.max(self.home.len());
         store_length(self.reflection, layout::LENGTH_WORD, len);
         store_length(self.reflection, layout::HIGH_WATER_WORD, high_water);
@@ -119,7 +120,7 @@ impl Pair<'_> {
     /// takes seconds.
     pub fn begin_durable_words(&self, len: u64) -> Result<()> {
         for start in (0..len).step_by(SUPERCHUNK) {
-            let superchunk = (start / SUPERCHUNK as u64) as usize;
+            let superchunk = RegionIndex::of(start).superchunk();
             let mut regions = vec![0; layout::REGION_WORDS_LEN as usize];
             self.read(&mut regions, layout::region_words(superchunk))?;
             let (first, words) = words_of(start, len);
@@ -133,7 +134,7 @@ impl Pair<'_> {
                     break;
                 }
                 let run = self.run_of_words(first, at, words)?;
-                let page = PageIndex(first.0 + run.start as u64 / 8);
+                let page = page_of_words(first, run.start);
                 self.begin_run_of_words(page, run.len() / 8, &regions)?;
                 from = run.end;
             }
@@ -146,17 +147,14 @@ impl Pair<'_> {
     /// Sets the durable words of `count` pages from `first` on. All pages lie in one superchunk,
     /// and `regions` holds that superchunk's region words.
     fn begin_run_of_words(&self, first: PageIndex, count: usize, regions: &[u8]) -> Result<()> {
-        let mut words = vec![0; count * 8];
-        self.read(&mut words, layout::slice_word(first))?;
+        let mut words = vec![[0; WORD]; count];
+        self.read(words.as_flattened_mut(), layout::slice_word(first))?;
         let mut found = words.clone();
-        self.read(&mut found, layout::durable_word(first))?;
-        for n in 0..count {
-            let page = PageIndex(first.0 + n as u64);
-            let at = n * 8;
-            let region = page.region().in_superchunk() * 8;
-            let bit = le_word(&regions[region..region + 8]) >> page.in_region() & 1 == 1;
-            let valid = Validity::new(le_word(&words[at..at + 8]), bit);
-            if le_word(&found[at..at + 8]) != valid.0 {
+        self.read(found.as_flattened_mut(), layout::durable_word(first))?;
+        for (n, (word, found)) in (0..).zip(words.iter().zip(&found)) {
+            let page = first.plus(n);
+            let valid = Validity::new(le_word(word), region_bit(regions, page));
+            if le_word(found) != valid.0 {
                 self.allocate(self.reflection, layout::durable_word(page), 8)?;
                 self.reflection.store_word_through(layout::durable_word(page), valid.0);
             }
@@ -169,12 +167,14 @@ impl Pair<'_> {
     /// `words`, the length of each kind of words, if there is no data.
     pub(super) fn next_words(&self, first: PageIndex, from: usize, words: usize) -> Result<usize> {
         let next_of = |base: u64| -> Result<usize> {
-            let at = base + from as u64;
+            let at = base.saturating_add(from as u64);
             let data = self
                 .reflection
                 .next_data(at)
                 .map_err(|e| Error::io_at("look for data", self.reflection.path(), at, e))?;
-            Ok(data.map_or(words, |data| (data.max(at) - base).min(words as u64) as usize))
+            let from_base =
+                |data: u64| data.max(at).saturating_sub(base).min(words as u64) as usize;
+            Ok(data.map_or(words, from_base))
         };
         Ok(next_of(layout::durable_word(first))?.min(next_of(layout::slice_word(first))?))
     }
@@ -192,15 +192,15 @@ impl Pair<'_> {
         at: usize,
         words: usize,
     ) -> Result<Range<usize>> {
-        let start = at / PAGE * PAGE;
-        let most = (start + LONGEST_RUN).min(words);
+        let start = at.saturating_sub(at % PAGE);
+        let most = start.saturating_add(LONGEST_RUN).min(words);
         let hole_of = |base: u64, from: usize| {
-            let at = base + from as u64;
+            let at = base.saturating_add(from as u64);
             let hole = self.reflection.next_hole(at);
-            hole.map(|hole| (hole - base) as usize)
+            hole.map(|hole| hole.saturating_sub(base).min(words as u64) as usize)
                 .map_err(|e| Error::io_at("look for holes", self.reflection.path(), at, e))
         };
-        let mut end = (start + PAGE).min(most);
+        let mut end = start.saturating_add(PAGE).min(most);
         while end < most {
             let durable = hole_of(layout::durable_word(first), end)?;
             let next = durable.max(hole_of(layout::slice_word(first), end)?);
@@ -221,7 +221,7 @@ impl Pair<'_> {
             for n in crate::bitmap::Slices(change.slices.0).runs().flatten() {
                 let (slice, rest) = slices.split_at(SLICE);
                 slices = rest;
-                let offset = change.page.start() + (n * SLICE) as u64;
+                let offset = change.page.slice(n);
                 if change.page.start() >= len {
                     continue;
                 }
@@ -233,7 +233,7 @@ impl Pair<'_> {
                     }
                 };
                 if !*is_allocated {
-                    self.allocate(file, at / PAGE as u64 * PAGE as u64, PAGE as u64)?;
+                    self.allocate(file, PageIndex::of(at).start(), PAGE as u64)?;
                     *is_allocated = true;
                 }
                 file.copy_in(at, slice, Copying::Cached);
@@ -263,10 +263,10 @@ impl Pair<'_> {
         let mut allocated = None;
         for change in changes {
             for n in 0..change.count {
-                let page = PageIndex(change.page.0 + n);
+                let page = change.page.plus(n);
                 if page.start() < len {
                     let at = layout::durable_word(page);
-                    let words = at / PAGE as u64 * PAGE as u64;
+                    let words = PageIndex::of(at).start();
                     if allocated != Some(words) {
                         self.allocate(self.reflection, words, PAGE as u64)?;
                         allocated = Some(words);
@@ -290,30 +290,30 @@ impl Pair<'_> {
                     break;
                 }
                 let run = self.run_of_words(first, at, words)?;
-                let to = working + run.start as u64..working + run.end as u64;
-                self.copy_words(durable + run.start as u64, to)?;
+                let of = |base: u64| base.saturating_add(run.start as u64);
+                self.copy_words(of(durable), of(working), run.len())?;
                 at = run.end;
             }
-            let superchunk = (start / SUPERCHUNK as u64) as usize;
+            let superchunk = RegionIndex::of(start).superchunk();
             let regions = layout::region_words(superchunk);
             unless!(RegionWordsKept, self.zero_words(regions, layout::REGION_WORDS_LEN)?);
         }
         Ok(())
     }
 
-    /// Copies the words at `from` to `to`. Does not read the old words there, since they may hold
+    /// Copies `len` bytes of words at `from` to `to`. Does not read the old words there, since they may hold
     /// anything.
-    fn copy_words(&self, from: u64, to: Range<u64>) -> Result<()> {
-        let mut words = vec![0; (to.end - to.start) as usize];
+    fn copy_words(&self, from: u64, to: u64, len: usize) -> Result<()> {
+        let mut words = vec![0; len];
         self.read(&mut words, from)?;
-        self.allocate(self.reflection, to.start, to.end - to.start)?;
-        self.reflection.copy_in(to.start, &words, Copying::Cached);
+        self.allocate(self.reflection, to, len as u64)?;
+        self.reflection.copy_in(to, &words, Copying::Cached);
         Ok(())
     }
 
     /// Zeroes the words in a range. Holes stay holes.
     pub(super) fn zero_words(&self, at: u64, len: u64) -> Result<()> {
-        let end = at + len;
+        let end = at.saturating_add(len);
         let mut from = at;
         while from < end {
             let data = self
@@ -323,8 +323,8 @@ impl Pair<'_> {
             let Some(data) = data.map(|data| data.max(from)).filter(|data| *data < end) else {
                 return Ok(());
             };
-            let piece_end = (data + 1).next_multiple_of(PAGE as u64).min(end);
-            self.reflection.fill_zero(data, (piece_end - data) as usize);
+            let piece_end = PageIndex::of(data).plus(1).start().min(end);
+            self.reflection.fill_zero(data, piece_end.saturating_sub(data) as usize);
             from = piece_end;
         }
         Ok(())
@@ -359,7 +359,8 @@ impl Pair<'_> {
 pub(super) fn next_region_words(regions: &[u8], words: Range<usize>) -> usize {
     let ends = words.end.div_ceil(PER_REGION_BYTE);
     let next = regions[words.start / PER_REGION_BYTE..ends].iter().position(|byte| *byte != 0);
-    next.map_or(words.end, |bytes| words.start + bytes * PER_REGION_BYTE)
+    let from = |bytes: usize| words.start.saturating_add(bytes.saturating_mul(PER_REGION_BYTE));
+    next.map_or(words.end, from)
 }
 
 /// Returns the first page of the superchunk that begins at `start`, and the length in bytes of its
@@ -367,6 +368,18 @@ pub(super) fn next_region_words(regions: &[u8], words: Range<usize>) -> usize {
 /// the superchunk.
 pub(super) fn words_of(start: u64, len: u64) -> (PageIndex, usize) {
     let first = PageIndex::of(start);
-    let last = PageIndex::of(len.min(start + SUPERCHUNK as u64) - 1);
-    (first, (last.0 + 1 - first.0) as usize * 8)
+    let pages = len.saturating_sub(start).min(SUPERCHUNK as u64).div_ceil(PAGE as u64);
+    (first, pages.saturating_mul(WORD as u64) as usize)
+}
+
+/// Returns the page with the word at byte `at` of the words of the pages from `first` on.
+pub(super) fn page_of_words(first: PageIndex, at: usize) -> PageIndex {
+    first.plus((at / WORD) as u64)
+}
+
+/// Returns the bit of a page in its region word. `regions` holds the region words of the page's
+/// superchunk.
+pub(super) fn region_bit(regions: &[u8], page: PageIndex) -> bool {
+    let words = regions.as_chunks::<WORD>().0;
+    le_word(&words[page.region().in_superchunk()]) >> page.in_region() & 1 == 1
 }

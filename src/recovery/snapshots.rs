@@ -20,7 +20,7 @@ use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::snapshots::Store;
 use crate::platform::{File, FileId, FileStat, Name};
-use crate::units::CHUNK;
+use crate::units::ChunkIndex;
 
 /// The store of a pair that is being opened.
 pub(super) struct FoundStore {
@@ -53,7 +53,7 @@ impl FoundStore {
 /// The store in the course of an opening.
 pub(super) struct OpenStore {
     store: Store,
-    /// The number of the last opening that its table tells.
+    /// The number of the last opening that its table tells, or a segment of a later one.
     opening: u64,
     has_begun: bool,
 }
@@ -143,9 +143,9 @@ impl Mapped<'_> {
                 opening.remove_store(name, &found)
             };
         }
-        let opening = found.table.opening;
         let file = self.map_store(found)?;
         let store = Store::open(file, self.carried.superblock.uuid)?;
+        let opening = store.opening();
         if store.rollback() != 0 {
             // Going on would take the present along.
             store.check(store.rollback())?;
@@ -161,7 +161,7 @@ impl Mapped<'_> {
     /// Keeps for the snapshots what the crashed session had not kept: see `keep`. Its working state
     /// is about to become a durable point.
     pub(super) fn keep_for_snapshots(&mut self) -> Result<()> {
-        let next = self.carried.superblock.session + 1;
+        let next = self.carried.superblock.next_number();
         self.begin_store(next)?;
         if let Some(open) = &self.store
             && !planted!(DeadSessionKeepsNothing)
@@ -183,7 +183,7 @@ impl Mapped<'_> {
         let next = self.carried.located.opening.stamp_of(session);
         let had = self.carried.superblock.stamp();
         let Some(OpenStore { store, opening, has_begun }) = &mut self.store else { return Ok(()) };
-        let number = session.max(*opening + 1);
+        let number = session.max(opening.saturating_add(1));
         match *has_begun {
             false => store.begin(number, had, next)?,
             true => store.announce(number, had, next)?,
@@ -259,15 +259,17 @@ impl Mapped<'_> {
 /// Drops what the page cache has of chunks with holes: another program may have read them in large
 /// folios. Chunks without a hole stay cached, since a store may be large.
 fn forget_beside_holes(store: &MappedFile) -> Result<()> {
-    let (mut at, len, chunk) = (0, store.len(), CHUNK as u64);
+    let (mut at, len) = (0, store.len());
     while at < len {
         let io = |e| Error::io_at("look for holes", store.path(), at, e);
         let hole = store.next_hole(at).map_err(io)?;
-        // The end of the file counts as a hole.
+        // The end of the file counts as a hole. Holes of any length take one call.
+        let data = if hole < len { store.next_data(hole).map_err(io)? } else { None };
+        let end = data.unwrap_or(len).max(hole);
         if hole < len {
-            store.forget_folios(hole, 1);
+            store.forget_folios(hole, end.saturating_sub(hole).max(1));
         }
-        at = hole / chunk * chunk + chunk;
+        at = end.max(ChunkIndex::of(hole).end());
     }
     Ok(())
 }

@@ -23,9 +23,7 @@ use crate::page_sum;
 use crate::pair::space::allocation_error;
 use crate::pair::sums::store_all_places;
 use crate::platform;
-use crate::units::{
-    PAGE, PAGES_PER_REGION, PageIndex, REGION, RegionIndex, SLICE, SUPERCHUNK, WORD,
-};
+use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE, SUPERCHUNK, WORD};
 use std::io;
 use std::path::Path;
 
@@ -96,11 +94,11 @@ impl Mapped<'_> {
         while at < len {
             let Some(index) = self.next_region_with_bytes(at, len)? else { break };
             self.sum_region(index, len)?;
-            let end = (index.start() + REGION as u64).min(len);
-            meter.add(end - at);
+            let end = index.end().min(len);
+            meter.add(end.saturating_sub(at));
             at = end;
         }
-        meter.add(len - at);
+        meter.add(len.saturating_sub(at));
         Ok(())
     }
 
@@ -114,9 +112,10 @@ impl Mapped<'_> {
         let mut away = None;
         // Metadata lie between the reflection pages of two superchunks.
         while from < len && away.is_none() {
-            let end = (from / SUPERCHUNK as u64 + 1) * SUPERCHUNK as u64;
+            let end = from.saturating_add(1).next_multiple_of(SUPERCHUNK as u64);
             let slot = layout::reflection(from);
-            let found = next(&self.reflection, slot)?.map(|data| from + data.max(slot) - slot);
+            let found = next(&self.reflection, slot)?
+                .map(|data| from.saturating_add(data.saturating_sub(slot)));
             away = found.filter(|found| *found < end.min(len));
             from = end;
         }
@@ -158,8 +157,8 @@ impl Pair<'_> {
     pub(super) fn sum_of_page(&self, page: PageIndex, valid: Validity, len: u64) -> Result<u64> {
         let mut bytes = [0; PAGE];
         for (side, run) in valid.runs(Slices::ALL) {
-            let to = &mut bytes[run.start * SLICE..run.end * SLICE];
-            let offset = page.start() + (run.start * SLICE) as u64;
+            let to = bytes.as_chunks_mut::<SLICE>().0[run.clone()].as_flattened_mut();
+            let offset = page.slice(run.start);
             let (file, at) = match side {
                 Side::Home => (self.home, offset),
                 Side::Reflection => (self.reflection, layout::reflection(offset)),

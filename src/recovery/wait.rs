@@ -28,7 +28,7 @@ impl<'a> Located<'a> {
                 Err(Error::Busy { .. }) if begun.elapsed() < options.busy_timeout => {
                     let left = options.busy_timeout.saturating_sub(begun.elapsed());
                     std::thread::sleep(pause.min(left));
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
                 }
                 found => return found,
             }

@@ -38,12 +38,12 @@ fn check_zeros(source: &mut impl Source, high_water: u64) -> Result<()> {
     let len = source.home().len();
     let (mut at, mut bytes) = (high_water, vec![0; 1 << 16]);
     while at < len {
-        let here = (len - at).min(bytes.len() as u64);
+        let here = len.saturating_sub(at).min(bytes.len() as u64);
         let part = &mut bytes[..here as usize];
         source.read(part, at)?;
         let are_zero = part.iter().all(|byte| *byte == 0);
         source.expect(are_zero, at, "bytes past the high-water mark are not zero")?;
-        at += here;
+        at = at.saturating_add(here);
     }
     Ok(())
 }
@@ -51,7 +51,7 @@ fn check_zeros(source: &mut impl Source, high_water: u64) -> Result<()> {
 /// Checks the log with its head at `at`: its blocks, its records, and the way to each of them.
 fn check_log(source: &mut impl Source, at: u64, id: u64) -> Result<()> {
     let head = Head::load(source, at, id)?;
-    let segments = Segments::load(source, at + SEGMENTS)?;
+    let segments = Segments::load(source, at.saturating_add(SEGMENTS))?;
     let is_last = match segments.last() {
         Some(last) => *last == head.last,
         None => head.last.count.get() == 0,
@@ -59,8 +59,7 @@ fn check_log(source: &mut impl Source, at: u64, id: u64) -> Result<()> {
     source.expect(is_last, at, "the head of a log names another last segment than the list")?;
     let limits = (head.start.get(), head.end.get());
     for segment in segments.iter() {
-        let blocks = segment.blocks();
-        let is_needed = blocks.start * DATA < limits.1 && limits.0 < blocks.end * DATA;
+        let is_needed = segment.has_bytes_of(limits.0..limits.1);
         source.expect(is_needed, at, "a segment of a log holds no record")?;
     }
     let blocks = Blocks::load(source, at, &head)?;

@@ -56,9 +56,9 @@ impl Header {
         let mut header = Header::new_zeroed();
         header.magic = MAGIC;
         header.version = VERSION.into();
-        header.table = (at + FIRST_TABLE).into();
+        header.table = at.saturating_add(FIRST_TABLE).into();
         header.places = FIRST_PLACES.into();
-        header.high_water = (at + HEAD).into();
+        header.high_water = at.saturating_add(HEAD).into();
         header.next_id = 1.into();
         header.sealed()
     }
@@ -117,7 +117,8 @@ impl Entry {
 
     /// Returns the bytes that the entry owns, whole units.
     pub fn extent(&self) -> Range<u64> {
-        self.offset.get()..self.offset.get() + rounded(self.len.get())
+        let start = self.offset.get();
+        start..start.saturating_add(rounded(self.len.get()))
     }
 
     /// Returns the end of the bytes in use, or `None` past the longest file.
@@ -155,6 +156,16 @@ impl Entry {
     }
 }
 
+/// Returns the bytes of a table with this number of places. Saturates.
+pub(super) fn table_len(places: u64) -> u64 {
+    places.saturating_mul(size_of::<Entry>() as u64)
+}
+
+/// Returns the offset of a place of the table at `table`. Saturates: no file reaches there.
+fn place_at(table: u64, place: u64) -> u64 {
+    table.saturating_add(table_len(place))
+}
+
 /// The header, and the entries by their places.
 pub(super) struct Directory {
     pub at: u64,
@@ -167,9 +178,9 @@ impl Directory {
     pub fn load(source: &mut impl Source, at: u64) -> Result<Directory> {
         let header = Header::load(source, at)?;
         let (table, count) = (header.table.get(), header.places.get());
-        let end = table.saturating_add(count.saturating_mul(size_of::<Entry>() as u64));
+        let end = place_at(table, count);
         let is_inside = (FIRST_PLACES..=MOST_PLACES).contains(&count)
-            && table >= at + FIRST_TABLE
+            && table >= at.saturating_add(FIRST_TABLE)
             && source.reaches(end)?;
         source.expect(is_inside, at, "the table of names lies past the file's end")?;
         let mut entries = vec![Entry::new_zeroed(); count as usize];
@@ -180,7 +191,7 @@ impl Directory {
             if entry.is_unused() {
                 places.push(None);
             } else {
-                let offset = table + place * size_of::<Entry>() as u64;
+                let offset = place_at(table, place);
                 entry.check(source, offset)?;
                 furthest = furthest.max((entry.end().unwrap_or(u64::MAX), offset));
                 places.push(Some(entry));
@@ -205,12 +216,12 @@ impl Directory {
     /// Returns the extent of a table that has moved out of the first one.
     pub fn moved_table(&self) -> Option<Range<u64>> {
         let (at, places) = (self.header.table.get(), self.header.places.get());
-        let end = at + rounded(places * size_of::<Entry>() as u64);
-        (at != self.at + FIRST_TABLE).then_some(at..end)
+        let end = at.saturating_add(rounded(table_len(places)));
+        (at != self.at.saturating_add(FIRST_TABLE)).then_some(at..end)
     }
 
     fn offset_of(&self, place: usize) -> u64 {
-        self.header.table.get() + (place * size_of::<Entry>()) as u64
+        place_at(self.header.table.get(), place as u64)
     }
 
     /// Stores a new entry in an unused place. Returns `false` if there is none.
@@ -223,7 +234,7 @@ impl Directory {
 
     /// Returns the number of places of the next larger table.
     pub fn more_places(&self) -> u64 {
-        (2 * self.places.len() as u64).next_power_of_two()
+        (self.places.len() as u64).saturating_mul(2).next_power_of_two()
     }
 
     /// Adds an entry in memory, behind all places.

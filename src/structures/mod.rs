@@ -17,6 +17,8 @@
 //!
 //! May import `api`, `error` and `mutant`.
 
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod check;
 mod directory;
 pub mod log;
@@ -34,6 +36,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a page. Extents of at least a page begin at a page.
 const PAGE: u64 = 4096;
+/// No file is longer. What a file says of offsets and lengths in it is compared with this where it
+/// is read: sums of a few of them, and products with small numbers, do not overflow.
+const FURTHEST: u64 = 1 << 48;
 /// The unit of extents: a slice, so that two small values never share one.
 const UNIT: u64 = 64;
 
@@ -122,5 +127,5 @@ fn check_transaction(tx: &Transaction<'_>, file: &AtomicMappedFile, at: u64) -> 
 fn sum_without(bytes: &[u8], sum_at: usize) -> u32 {
     let sum = crc32c::crc32c(&bytes[..sum_at]);
     let sum = crc32c::crc32c_append(sum, &[0; 4]);
-    crc32c::crc32c_append(sum, &bytes[sum_at + 4..])
+    crc32c::crc32c_append(sum, &bytes[sum_at..][4..])
 }

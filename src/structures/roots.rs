@@ -8,7 +8,7 @@
 //! May import `log`, `space`, `directory` and the room's helpers.
 
 use super::directory::{
-    ARRAY, Directory, Entry, HEAD, Header, LOG, LONGEST_NAME, MOST_PLACES, VALUE,
+    ARRAY, Directory, Entry, HEAD, Header, LOG, LONGEST_NAME, MOST_PLACES, VALUE, table_len,
 };
 use super::log::Log;
 use super::log::meta::{EXTENT, Head, SEGMENTS, Segments};
@@ -159,13 +159,13 @@ impl Roots {
         let mut bytes = vec![0; 1 << 16];
         let (mut at, len) = (self.at, self.file.len());
         while at < len {
-            let here = (len - at).min(bytes.len() as u64);
+            let here = len.saturating_sub(at).min(bytes.len() as u64);
             let part = &mut bytes[..here as usize];
             self.file.read_at(part, at)?;
             if part.iter().any(|byte| *byte != 0) {
                 return Ok(false);
             }
-            at += here;
+            at = at.saturating_add(here);
         }
         Ok(true)
     }
@@ -468,7 +468,7 @@ impl Roots {
         if kind.kind == LOG {
             // Before an enlargement, which allocates: an allocation reads the lists of all logs.
             Head::new(kind.size).store(tx, offset)?;
-            Segments::new(Vec::new()).store(tx, offset + SEGMENTS)?;
+            Segments::new(Vec::new()).store(tx, offset.saturating_add(SEGMENTS))?;
         }
         if !directory.insert(tx, &entry)? {
             self.enlarge(tx, &mut directory, &entry)?;
@@ -490,10 +490,10 @@ impl Roots {
         }
         // Before the allocation, which must not hand out the extent of the entry again.
         directory.add_place(entry);
-        let len = places * size_of::<Entry>() as u64;
+        let len = table_len(places);
         let offset = space::allocate(directory, tx, len)?;
         directory.move_table(tx, offset, places)?;
-        space::raise_high_water(directory, tx, offset + rounded(len))?;
+        space::raise_high_water(directory, tx, offset.saturating_add(rounded(len)))?;
         directory.store_header(tx)
     }
 }

@@ -19,12 +19,13 @@ use std::ops::Range;
 /// Returns all extents in use, in ascending order. Returns an error if two of them overlap.
 pub(super) fn used(directory: &Directory, source: &mut impl Source) -> Result<Vec<Range<u64>>> {
     let at = directory.at;
-    let first = at..at + HEAD;
+    let first = at..at.saturating_add(HEAD);
     let mut used: Vec<_> = [first].into_iter().chain(directory.moved_table()).collect();
     for entry in directory.entries() {
         used.push(entry.extent());
         if entry.kind == LOG && !planted!(SegmentsNotInUse) {
-            let segments = Segments::load(source, entry.offset.get() + meta::SEGMENTS)?;
+            let segments =
+                Segments::load(source, entry.offset.get().saturating_add(meta::SEGMENTS))?;
             used.extend(segments.iter().map(|segment| segment.bytes()));
         }
     }
@@ -58,10 +59,10 @@ pub(super) fn allocate(
     let fits = |gap: Range<u64>| {
         let start = gap.start.checked_next_multiple_of(align)?;
         let end = start.checked_add(rounded)?;
-        (end <= gap.end).then_some((start, end, gap.end - gap.start))
+        (end <= gap.end).then_some((start, end, gap.end.saturating_sub(gap.start)))
     };
     let gaps = used.windows(2).map(|pair| pair[0].end..pair[1].start);
-    let badness = |len: u64| if planted!(LongestGapTaken) { u64::MAX - len } else { len };
+    let badness = |len: u64| if planted!(LongestGapTaken) { !len } else { len };
     let best = gaps.filter_map(fits).min_by_key(|&(start, _, len)| (badness(len), start));
     let last = used.last().map_or(directory.at, |last| last.end);
     let (start, end, _) =
@@ -92,9 +93,9 @@ pub(super) fn clear(
     let end = extent.end.min(high_water);
     let zeros = [0; PAGE as usize];
     while at < end && !planted!(ReusedBytesNotZeroed) {
-        let len = (end - at).min(PAGE);
+        let len = end.saturating_sub(at).min(PAGE);
         tx.write_at(&zeros[..len as usize], at)?;
-        at += len;
+        at = at.saturating_add(len);
     }
     raise_high_water(directory, tx, extent.end)
 }

@@ -34,6 +34,7 @@ mod spill;
 mod tests;
 mod undo_record;
 
+use super::word_at as word;
 pub use old_bits::{OldBits, RECORD, WordId};
 pub use redo_record::{LENGTH_ENTRY_LEN, REDO_PAGE_MAX, Redo, RedoPage};
 pub use seed::{EntrySeed, Seed};
@@ -52,10 +53,4 @@ pub enum Found<T> {
     Torn,
     /// A record.
     Valid(T),
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(word)
 }

@@ -8,8 +8,8 @@
 //! May import: `layout` and `units`.
 
 use super::word;
-use crate::format::layout::MAX_LEN;
-use crate::units::{PAGE, PageIndex, REGION, RegionIndex, WORD};
+use crate::format::layout::{MOST_PAGES, MOST_REGIONS};
+use crate::units::{PageIndex, RegionIndex, WORD};
 
 /// Bytes of one item.
 pub const RECORD: usize = 24;
@@ -44,8 +44,8 @@ impl WordId {
     fn decode(bits: u64) -> Option<Self> {
         let index = bits & ((1 << Self::KIND) - 1);
         match bits >> Self::KIND {
-            1 if index < MAX_LEN / PAGE as u64 => Some(WordId::Slice(PageIndex(index))),
-            2 if index < MAX_LEN / REGION as u64 => Some(WordId::Region(RegionIndex(index))),
+            1 if index < MOST_PAGES => Some(WordId::Slice(PageIndex(index))),
+            2 if index < MOST_REGIONS => Some(WordId::Region(RegionIndex(index))),
             _ => None,
         }
     }

@@ -5,11 +5,12 @@
 //! Invariants: a decoded page lies within the largest file, and has as many slices as its mask
 //! says. A decoded length is at most that of the largest file.
 //!
-//! May import: `layout` and `units`.
+//! May import: `layout`, `bitmap` and `units`.
 
 use super::word;
-use crate::format::layout::MAX_LEN;
-use crate::units::{PAGE, PageIndex, SLICE};
+use crate::bitmap::Slices;
+use crate::format::layout::{MAX_LEN, MOST_PAGES};
+use crate::units::{PAGE, PageIndex};
 
 /// The changes of an operation: a new length of the file, and pages.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -81,12 +82,12 @@ pub const REDO_PAGE_MAX: usize = REDO_HEADER + PAGE;
 impl RedoPage {
     /// Returns the encoded length of a page with these slices.
     pub const fn len(stays: u64) -> usize {
-        REDO_HEADER + stays.count_ones() as usize * SLICE
+        REDO_HEADER.saturating_add(Slices(stays).bytes())
     }
 
     /// Appends the page's bytes.
     pub fn encode_to(&self, bytes: &mut Vec<u8>) {
-        assert_eq!(self.bytes.len(), self.stays.count_ones() as usize * SLICE);
+        assert_eq!(self.bytes.len(), Slices(self.stays).bytes());
         for word in [self.page.0, self.stays, self.flips, self.flipped] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
@@ -98,8 +99,8 @@ impl RedoPage {
         let (header, rest) = bytes.split_at_checked(REDO_HEADER)?;
         let (page, stays) = (PageIndex(word(header, 0)), word(header, 8));
         let (flips, flipped) = (word(header, 16), word(header, 24));
-        let (slices, rest) = rest.split_at_checked(stays.count_ones() as usize * SLICE)?;
-        let is_sound = page.0 < MAX_LEN / PAGE as u64
+        let (slices, rest) = rest.split_at_checked(Slices(stays).bytes())?;
+        let is_sound = page.0 < MOST_PAGES
             && stays | flips != 0
             && stays & flips == 0
             && flipped & !flips == 0;

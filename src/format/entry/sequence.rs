@@ -35,7 +35,7 @@ impl Sequence {
     /// Returns the next number.
     #[inline]
     pub fn next(self) -> Self {
-        Sequence((self.0 + 1) & ((1 << SEQUENCE_BITS) - 1))
+        Sequence(self.0.wrapping_add(1) & ((1 << SEQUENCE_BITS) - 1))
     }
 
     /// Returns the place of this flip record in its lane's ring.
@@ -49,14 +49,14 @@ impl Sequence {
     #[inline]
     pub fn ends_batch(self) -> bool {
         let batch = if planted!(BatchOnceARing) { RING } else { BATCH } as u64;
-        self.0 % batch == batch - 1
+        self.0.wrapping_add(1).is_multiple_of(batch)
     }
 
     /// Returns the number of the last flip record before this one that ended a batch. When this
     /// record was begun, the words of all flip records before the returned one were durable.
     pub fn needed_from(self) -> Self {
-        let ago = self.0 % BATCH as u64 + 1;
-        Sequence(self.0.wrapping_sub(ago) & ((1 << SEQUENCE_BITS) - 1))
+        let since = (self.0 as usize % BATCH) as u64;
+        Sequence(self.0.wrapping_sub(since).wrapping_sub(1) & ((1 << SEQUENCE_BITS) - 1))
     }
 
     /// Returns the distance from `other` to `self`. `other` is earlier than or equal to `self`.

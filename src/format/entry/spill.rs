@@ -51,7 +51,8 @@ impl SpillSum {
     /// Adds more bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.sum = checksum::crc32c_append(self.sum, bytes);
-        self.len += bytes.len() as u64;
+        // A sum that saturates matches no description, which ends within the log area.
+        self.len = self.len.saturating_add(bytes.len() as u64);
     }
 }
 

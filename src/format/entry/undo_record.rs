@@ -104,13 +104,20 @@ impl Undo {
     ) -> UndoWords {
         let count = records.len();
         assert!(count <= UNDO_INLINE);
-        let used = (UNDO_HEADER + count * RECORD) / WORD;
+        let used = Self::words_of(count);
         let mut words = SmallVec::from_elem(0, used.next_multiple_of(SLICE / WORD));
         words[0] = Self::header(sequence, KIND_UNDO, count as u64);
         let places = words[UNDO_HEADER / WORD..].as_chunks_mut().0;
         places.iter_mut().zip(records).for_each(|(place, record)| *place = record.words());
         words[1] = seed.sum_of_words(&words[..used]).into();
         UndoWords { words, count: used }
+    }
+
+    /// Returns the words of a record with `count` items of old bits, at most [`UNDO_INLINE`].
+    #[inline(always)]
+    #[expect(clippy::arithmetic_side_effects, reason = "few items: the caller has counted them")]
+    fn words_of(count: usize) -> usize {
+        (UNDO_HEADER + count * RECORD) / WORD
     }
 
     /// Encodes a redo record of at most [`REDO_INLINE`] bytes of encoded items.
@@ -141,11 +148,13 @@ impl Undo {
         }
         let count = (header & 0xFFFF) as usize;
         let kind = header >> 16 & 0xFF;
-        let body = count * if kind == KIND_REDO { WORD } else { RECORD };
-        if count == 0 || UNDO_HEADER + body > UNDO_ENTRY_LEN {
+        let item = if kind == KIND_REDO { WORD } else { RECORD };
+        // A count of 16 bits: no product of it overflows.
+        let end = count.saturating_mul(item).saturating_add(UNDO_HEADER);
+        let Some(said) = bytes.get(..end).filter(|_| count != 0) else {
             return Found::Torn;
-        }
-        let mut said = bytes[..UNDO_HEADER + body].to_vec();
+        };
+        let mut said = said.to_vec();
         said[8..12].fill(0);
         let is_whole = word(bytes, 8) as u32 == seed.sum(&said);
         if !is_whole && !planted!(UndoSumNotChecked) {

@@ -13,9 +13,9 @@
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests;
 
-use super::layout::MAX_LEN;
-use super::le_word;
+use super::layout::{MAX_LEN, MOST_PAGES};
 use super::snapshots::table::{LONGEST_NAME, is_name};
+use super::{half_at, le_word, put_words};
 use crate::bitmap::{Slices, bits};
 use crate::checksum::{crc32c, crc32c_append};
 use crate::mutant::planted;
@@ -55,16 +55,14 @@ pub struct Point {
 impl Point {
     fn encode(&self) -> [u8; POINT] {
         let mut bytes = [0; POINT];
-        for (at, word) in [(0, self.number), (8, self.len), (16, self.nanos)] {
-            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        }
+        put_words(&mut bytes, 0, [self.number, self.len, self.nanos]);
         bytes[24..28].copy_from_slice(&(self.name.len() as u32).to_le_bytes());
         bytes[NAME..][..self.name.len()].copy_from_slice(self.name.as_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Point> {
-        let name_len = half(&bytes[24..28]) as usize;
+        let name_len = half_at(bytes, 24) as usize;
         let name = bytes[NAME..][..LONGEST_NAME].get(..name_len)?;
         let point = Point {
             number: le_word(&bytes[..8]),
@@ -122,8 +120,8 @@ impl Header {
 
     /// Decodes a header.
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Header, NoHeader> {
-        let is_whole = bytes[..8] == MAGIC && half(&bytes[8..12]) == crc32c(&bytes[12..]);
-        match half(&bytes[12..16]) {
+        let is_whole = bytes[..8] == MAGIC && half_at(bytes, 8) == crc32c(&bytes[12..]);
+        match half_at(bytes, 12) {
             _ if !is_whole => return Err(NoHeader::Damaged),
             VERSION => {}
             version => return Err(NoHeader::Newer(version)),
@@ -189,7 +187,7 @@ impl Frame {
 
     /// Returns the checksum in the bytes before a body.
     pub fn sum_of(bytes: &[u8; FRAME]) -> u32 {
-        half(&bytes[8..12])
+        half_at(bytes, 8)
     }
 
     /// Decodes the bytes before a body. Its length is bounded, and its checksum is not checked yet.
@@ -198,7 +196,7 @@ impl Frame {
         let frame = Frame {
             is_last,
             sum: Frame::sum_of(bytes),
-            len: half(&bytes[12..16]) as usize,
+            len: half_at(bytes, 12) as usize,
             number: le_word(&bytes[16..24]),
             changes: le_word(&bytes[24..]),
         };
@@ -208,7 +206,7 @@ impl Frame {
                 bytes[..8] == FRAME_MAGIC
                     && frame.len <= LONGEST_BODY
                     && (1..=MOST_CHANGES as u64).contains(&frame.changes)
-                    && frame.len >= frame.changes as usize * CHANGE
+                    && frame.len >= frame.heads_len()
             }
         };
         is_sound.then_some(frame)
@@ -220,20 +218,27 @@ impl Frame {
             || planted!(FrameUnchecked)
     }
 
+    /// Returns the bytes of the heads of its changes. A frame with a count that was not checked
+    /// may have the most bytes that there are.
+    fn heads_len(&self) -> usize {
+        usize::try_from(self.changes).unwrap_or(usize::MAX).saturating_mul(CHANGE)
+    }
+
     /// Returns the changes of a frame that is whole. `None` if they contradict each other.
     pub fn changes(&self, body: &[u8]) -> Option<Vec<Change>> {
-        let (heads, mut at) = (self.changes as usize * CHANGE, self.changes as usize * CHANGE);
+        let heads = self.heads_len();
+        let mut at = heads;
         let mut changes: Vec<Change> = Vec::new();
         for head in body.get(..heads)?.chunks_exact(CHANGE) {
             let page = PageIndex(le_word(&head[..8]));
             let (slices, data) = (Slices(le_word(&head[8..16])), Slices(le_word(&head[16..])));
             let follows = changes.last().is_none_or(|last| last.page.0 < page.0);
-            let is_within = page.0 < MAX_LEN / PAGE as u64;
+            let is_within = page.0 < MOST_PAGES;
             if !follows || !is_within || slices.is_empty() || !data.without(slices).is_empty() {
                 return None;
             }
             changes.push(Change { page, slices, data, at });
-            at += data.count() * SLICE;
+            at = at.checked_add(data.bytes())?;
         }
         (at == body.len()).then_some(changes)
     }
@@ -270,7 +275,7 @@ impl End {
     /// Decodes the body of a last frame.
     pub fn decode(body: &[u8]) -> Option<End> {
         let bytes: &[u8; LAST_BODY] = body.try_into().ok()?;
-        let end = End { sum: le_word(&bytes[..8]), frames: half(&bytes[8..12]) };
+        let end = End { sum: le_word(&bytes[..8]), frames: half_at(bytes, 8) };
         (end.encode() == *bytes).then_some(end)
     }
 }
@@ -320,7 +325,7 @@ impl Body {
         let mut data = Slices::NONE;
         let all = bytes.as_chunks::<SLICE>().0;
         for n in bits(slices.0).filter(|n| all[*n] != [0; SLICE]) {
-            data = data.or(Slices::range(n, n + 1));
+            data = data.or(Slices::one(n));
             self.slices.extend_from_slice(&all[n]);
         }
         for word in [page.0, slices.0, data.0] {
@@ -345,10 +350,4 @@ impl Body {
 /// file is the XOR over all of its pages. Past the end a page has zeros.
 pub fn page_sum(page: PageIndex, bytes: &[u8; PAGE]) -> u64 {
     page_sum::stored(page, page_sum::of_page(bytes))
-}
-
-fn half(bytes: &[u8]) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(bytes);
-    u32::from_le_bytes(word)
 }

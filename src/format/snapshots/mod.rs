@@ -29,6 +29,8 @@ pub const TABLE: usize = 256 << 10;
 pub const TABLES_END: u64 = 2 * TABLE as u64;
 /// Offset of the first segment.
 pub const SEGMENTS: u64 = 2 << 20;
+/// No store is longer: a file that is does not belong to any pair that fits addresses.
+pub const LONGEST: u64 = 64 << 40;
 /// Bytes in a segment.
 pub const SEGMENT: usize = 64 << 10;
 /// Segments from one map to the next: a map has a word for each of them.
@@ -40,13 +42,39 @@ pub struct SegmentIndex(pub u32);
 
 impl SegmentIndex {
     /// Returns the offset of the segment's first byte in the store's file.
+    #[expect(clippy::arithmetic_side_effects, reason = "the segments of any u32 end below 2^49")]
     pub const fn start(self) -> u64 {
         SEGMENTS + self.0 as u64 * SEGMENT as u64
     }
 
+    /// Returns the offset of the first byte after the segment.
+    pub const fn end(self) -> u64 {
+        self.start().saturating_add(SEGMENT as u64)
+    }
+
+    /// Returns the segment's place in its group, of which the map has the first one.
+    const fn in_group(self) -> u32 {
+        self.0 % GROUP
+    }
+
+    /// Returns the map of the segment's group.
+    pub const fn map(self) -> Self {
+        SegmentIndex(self.0.saturating_sub(self.in_group()))
+    }
+
+    /// Returns the segment after it, or this one if it is the last that there can be.
+    pub const fn next(self) -> Self {
+        SegmentIndex(self.0.saturating_add(1))
+    }
+
+    /// Returns the map of the group after the segment's. Saturates.
+    pub const fn next_map(self) -> Self {
+        SegmentIndex(self.map().0.saturating_add(GROUP))
+    }
+
     /// Returns the segment that holds the byte at `offset`, which is not before the first segment.
     pub const fn of(offset: u64) -> Self {
-        SegmentIndex(((offset - SEGMENTS) / SEGMENT as u64) as u32)
+        SegmentIndex((offset.saturating_sub(SEGMENTS) as usize / SEGMENT) as u32)
     }
 
     /// Returns `true` if the segment is a map of ends, and has no records.
@@ -56,7 +84,7 @@ impl SegmentIndex {
 
     /// Returns the offset of the word with the segment's end, in the map before it.
     pub const fn end_word_at(self) -> u64 {
-        SegmentIndex(self.0 - self.0 % GROUP).start() + (self.0 % GROUP) as u64 * 8
+        self.map().start().saturating_add((self.in_group() as u64) << 3)
     }
 
     /// Returns the number of segments that a file of `len` bytes holds at least a part of.

@@ -30,15 +30,16 @@
 //!
 //! Pure; nothing here panics, whatever the bytes.
 //!
-//! May import: `layout`, `bitmap`, `checksum`, `units`, and the planted bugs.
+//! May import: `layout`, `superblock`, `bitmap`, `checksum`, `units`, and the planted bugs.
 
 use super::SegmentIndex;
 use crate::bitmap::Slices;
 use crate::checksum;
-use crate::format::layout::MAX_LEN;
-use crate::format::le_word;
+use crate::format::layout::MOST_PAGES;
+use crate::format::superblock::SESSIONS;
+use crate::format::{le_word, put_words};
 use crate::mutant::planted;
-use crate::units::{PAGE, PageIndex, SLICE};
+use crate::units::{PAGE, PageIndex};
 
 /// Bytes of the header of a segment.
 pub const SEGMENT_HEADER: usize = 64;
@@ -89,7 +90,7 @@ impl SegmentHeader {
         let bytes = bytes.get(..SEGMENT_HEADER)?;
         let header =
             SegmentHeader { opening: le_word(&bytes[16..24]), turn: le_word(&bytes[24..32]) };
-        (header.encode(uuid, segment) == bytes).then_some(header)
+        (header.encode(uuid, segment) == bytes && header.opening < SESSIONS).then_some(header)
     }
 }
 
@@ -136,21 +137,21 @@ impl SealSum {
     }
 }
 
-/// Returns the bytes of a record with this number of slices.
-pub const fn record_len(slices: usize) -> usize {
-    RECORD_HEADER + slices * SLICE
+/// Returns the bytes of a record with these slices.
+pub const fn record_len(slices: Slices) -> usize {
+    RECORD_HEADER.saturating_add(slices.bytes())
 }
 
 impl Record {
     /// Returns the bytes of the record and its slices.
     #[allow(clippy::len_without_is_empty, reason = "a record is never empty")]
     pub const fn len(&self) -> usize {
-        record_len(self.mask.count())
+        record_len(self.mask)
     }
 
     /// Returns the bytes before the slices. `kept` are the slices, the lowest first.
     pub fn encode(&self, seed: SegmentSeed, kept: &[u8]) -> [u8; RECORD_HEADER] {
-        debug_assert_eq!(kept.len(), self.mask.count() * SLICE);
+        debug_assert_eq!(kept.len(), self.mask.bytes());
         self.encode_with(seed, sum_of_kept(seed, kept))
     }
 
@@ -158,11 +159,7 @@ impl Record {
         let mut bytes = [0; RECORD_HEADER];
         bytes[4..8].copy_from_slice(&sum_of_kept.to_le_bytes());
         let [page_sum, kind] = self.sum.words();
-        let words =
-            [(8, self.epoch), (16, self.page.0), (24, self.mask.0), (32, page_sum), (40, kind)];
-        for (at, word) in words {
-            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        }
+        put_words(&mut bytes, 8, [self.epoch, self.page.0, self.mask.0, page_sum, kind]);
         let sum = checksum::crc32c_append(seed.0, &bytes[4..]);
         bytes[..4].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -180,8 +177,9 @@ impl Record {
         };
         let sum = u32::from_le_bytes(header[4..8].try_into().ok()?);
         let is_whole = record.encode_with(seed, sum) == header || planted!(RecordUnchecked);
-        let is_sound =
-            record.epoch != 0 && record.page.0 < MAX_LEN / PAGE as u64 && !record.mask.is_empty();
+        let is_sound = (1..SESSIONS).contains(&record.epoch)
+            && record.page.0 < MOST_PAGES
+            && !record.mask.is_empty();
         let kept = bytes.get(RECORD_HEADER..record.len())?;
         let are_kept_whole = sum == sum_of_kept(seed, kept) || planted!(KeptBytesUnchecked);
         (is_whole && is_sound && are_kept_whole).then_some(record)
@@ -207,7 +205,7 @@ pub fn records(seed: SegmentSeed, bytes: &[u8]) -> impl Iterator<Item = (usize, 
     std::iter::from_fn(move || {
         let record = Record::decode(seed, bytes.get(at..)?)?;
         let found = (at, record);
-        at += record.len();
+        at = at.saturating_add(record.len());
         Some(found)
     })
 }
@@ -226,7 +224,7 @@ mod tests {
     }
 
     fn kept(record: &Record) -> Vec<u8> {
-        (0..record.mask.count() * SLICE).map(|n| (n / 3) as u8).collect()
+        (0..record.mask.bytes()).map(|n| (n / 3) as u8).collect()
     }
 
     fn encoded(seed: SegmentSeed, record: &Record) -> Vec<u8> {
@@ -288,7 +286,7 @@ mod tests {
                 assert_eq!(Record::decode(seed, &bytes[..n]), None);
             }
         }
-        for bad in [record(0, 9, 1), record(4, 9, 0), record(4, MAX_LEN / PAGE as u64, 1)] {
+        for bad in [record(0, 9, 1), record(4, 9, 0), record(4, MOST_PAGES, 1)] {
             assert_eq!(Record::decode(seed, &encoded(seed, &bad)), None, "{bad:?}");
         }
     }
@@ -329,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_full_segment_ends_where_it_ends() {
-        let many = vec![record(4, 9, 1); (SEGMENT - SEGMENT_HEADER) / record_len(1)];
+        let many = vec![record(4, 9, 1); (SEGMENT - SEGMENT_HEADER) / record_len(Slices(1))];
         let bytes = segment(&many);
         assert_eq!(bytes.len(), SEGMENT);
         assert_eq!(records(HEADER.seed(&UUID, HERE), &bytes).count(), many.len());

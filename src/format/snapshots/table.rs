@@ -25,12 +25,13 @@
 //!
 //! Pure; nothing here panics, whatever the bytes.
 //!
-//! May import: `layout`, `checksum`, and the planted bugs.
+//! May import: `layout`, `superblock`, `checksum`, and the planted bugs.
 
 use super::{TABLE, TABLES};
 use crate::checksum;
 use crate::format::layout::MAX_LEN;
-use crate::format::le_word;
+use crate::format::superblock::SESSIONS;
+use crate::format::{le_word, put_words};
 use crate::mutant::planted;
 
 /// Bytes of the header of a table.
@@ -129,7 +130,8 @@ impl Table {
         // A number that was given stays given, also after its snapshot was dropped: records of that
         // epoch may come back.
         let last = self.entries.last().map_or(0, |entry| entry.number);
-        let number = 1 + if planted!(HighestForgotten) { last } else { self.highest };
+        let before = if planted!(HighestForgotten) { last } else { self.highest };
+        let number = before.saturating_add(1);
         self.highest = number;
         self.entries.push(Entry { number, len, nanos, flags, name: name.to_owned() });
         number
@@ -152,6 +154,9 @@ impl Table {
             && self.entries.is_sorted_by(|a, b| a.number < b.number)
             && self.entries.iter().all(|entry| entry.is_sound(self.highest))
             && self.doubted <= self.highest
+            // As for sessions: no number comes near, so one that does is damage. And no count on
+            // from a number that was accepted overflows.
+            && [self.generation, self.highest, self.opening].iter().all(|count| *count < SESSIONS)
             && (self.rollback == 0 || self.entry(self.rollback).is_some())
     }
 
@@ -162,14 +167,10 @@ impl Table {
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[12..16].copy_from_slice(&(self.entries.len() as u32).to_le_bytes());
         let words = [self.generation, self.highest, self.opening, self.rollback];
-        for (at, word) in (16..).step_by(8).zip(words) {
-            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        }
+        put_words(&mut bytes, 16, words);
         bytes[PAIR].copy_from_slice(&self.uuid);
         let words = [self.session, self.next, self.doubted, self.damage, self.closed];
-        for (at, word) in (PAIR.end..).step_by(8).zip(words) {
-            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        }
+        put_words(&mut bytes, PAIR.end, words);
         self.entries.iter().for_each(|entry| bytes.extend_from_slice(&entry.encode()));
         let sum = sum_of(&bytes);
         bytes[SUM].copy_from_slice(&sum.to_le_bytes());
@@ -185,7 +186,7 @@ impl Table {
         if header[..8] != MAGIC || count > MOST_ENTRIES || padding.iter().any(|byte| *byte != 0) {
             return None;
         }
-        let all = bytes.get(..HEADER + count * ENTRY)?;
+        let all = bytes.get(..count.checked_mul(ENTRY)?.checked_add(HEADER)?)?;
         let sum = u32::from_le_bytes(header[SUM].try_into().ok()?);
         if sum != sum_of(all) && !planted!(TableUnchecked) {
             return None;
@@ -248,9 +249,7 @@ impl Entry {
 
     fn encode(&self) -> [u8; ENTRY] {
         let mut bytes = [0; ENTRY];
-        for (at, word) in [(0, self.number), (8, self.len), (16, self.nanos)] {
-            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        }
+        put_words(&mut bytes, 0, [self.number, self.len, self.nanos]);
         bytes[24..28].copy_from_slice(&self.flags.0.to_le_bytes());
         bytes[28..NAME].copy_from_slice(&(self.name.len() as u32).to_le_bytes());
         bytes[NAME..][..self.name.len()].copy_from_slice(self.name.as_bytes());
@@ -260,7 +259,7 @@ impl Entry {
     fn decode(bytes: &[u8]) -> Option<Entry> {
         let name_len = u32::from_le_bytes(bytes[28..NAME].try_into().ok()?) as usize;
         let name = bytes[NAME..][..LONGEST_NAME].get(..name_len)?;
-        if bytes[NAME + name_len..].iter().any(|byte| *byte != 0) {
+        if bytes[NAME..][name_len..].iter().any(|byte| *byte != 0) {
             return None;
         }
         Some(Entry {
@@ -355,7 +354,10 @@ mod tests {
     fn a_table_that_contradicts_itself_is_not_sound() {
         let sound = table(7, &["one", "two"]);
         assert!(sound.is_sound());
-        let spoil: [fn(&mut Table); 9] = [
+        let spoil: [fn(&mut Table); 12] = [
+            |table| table.generation = SESSIONS,
+            |table| table.highest = SESSIONS,
+            |table| table.opening = u64::MAX,
             |table| table.highest = 1,
             |table| table.rollback = 3,
             |table| table.doubted = 99,

@@ -40,7 +40,7 @@ pub(super) struct Cursor {
 
 impl Cursor {
     fn has_room(&self, len: usize) -> bool {
-        self.at + len <= SEGMENT
+        self.at.saturating_add(len) <= SEGMENT
     }
 
     fn end_word(&self) -> u64 {
@@ -117,7 +117,8 @@ impl Store {
             *has_full = false;
         }
         let mut appender = Appender { store: self, number, cursor, reserved: SmallVec::new() };
-        let bytes = records * RECORD_HEADER + slices * SLICE;
+        let bytes = records.saturating_mul(RECORD_HEADER);
+        let bytes = bytes.saturating_add(slices.saturating_mul(SLICE));
         if !appender.cursor.is_some_and(|cursor| cursor.has_room(bytes)) {
             let mut segments = self.segments.lock();
             for _ in 0..bytes.div_ceil(SURELY_USED) {
@@ -147,21 +148,21 @@ impl Appender<'_> {
 
     /// Appends a record, which lookups do not find yet.
     pub(super) fn append(&mut self, record: Record, bytes: &[u8]) -> Kept {
-        assert_eq!(bytes.len(), record.mask.count() * SLICE);
+        assert_eq!(bytes.len(), record.mask.bytes());
         assert!(record.epoch != 0 && !record.mask.is_empty());
-        let len = record_len(record.mask.count());
+        let len = record_len(record.mask);
         let mut cursor = match *self.cursor {
             Some(cursor) if cursor.has_room(len) => cursor,
             full => self.begin_segment(full),
         };
         let file = &self.store.file;
-        let at = cursor.segment.start() + cursor.at as u64;
+        let at = cursor.segment.start().saturating_add(cursor.at as u64);
         let header = record.encode(cursor.seed, bytes);
         // In any order: a record counts as a whole or not at all.
         file.copy_in(at, &header, Copying::BySize);
-        file.copy_in(at + RECORD_HEADER as u64, bytes, Copying::BySize);
+        file.copy_in(at.saturating_add(RECORD_HEADER as u64), bytes, Copying::BySize);
         self.store.note_stored();
-        cursor.at += len;
+        cursor.at = cursor.at.saturating_add(len);
         *self.cursor = Some(cursor);
         Kept { epoch: record.epoch, mask: record.mask, at: RecordAt(at) }
     }

@@ -48,9 +48,9 @@ impl NeededBytes {
     fn add(&mut self, segment: SegmentIndex, bytes: usize) {
         let n = segment.0 as usize;
         if n >= self.0.len() {
-            self.0.resize(n + 1, 0);
+            self.0.resize(n.saturating_add(1), 0);
         }
-        self.0[n] += bytes;
+        self.0[n] = self.0[n].saturating_add(bytes);
     }
 
     fn of(&self, segment: SegmentIndex) -> usize {
@@ -87,7 +87,7 @@ impl Store {
             closed.iter().filter(|segment| needed.of(**segment) == 0).copied().collect();
         let is_sparse = |segment: &SegmentIndex| {
             let bytes = needed.of(*segment);
-            bytes != 0 && bytes * SPARSE <= SEGMENT
+            bytes != 0 && bytes <= SEGMENT / SPARSE
         };
         let sparse: BTreeSet<SegmentIndex> = closed.iter().copied().filter(is_sparse).collect();
         let (moved, emptied) = self.copy_needed(self.needed_in(&live, &sparse))?;
@@ -118,7 +118,7 @@ impl Store {
     fn prune(&self, live: &Live) -> NeededBytes {
         let mut needed = NeededBytes(Vec::new());
         self.index.prune(live, |_, kept, slices| {
-            needed.add(kept.at.segment(), record_len(slices.count()));
+            needed.add(kept.at.segment(), record_len(slices));
         });
         needed
     }

@@ -14,9 +14,7 @@ use crate::format::snapshots::SegmentIndex;
 use crate::format::snapshots::segment::{Record, record_len};
 use crate::platform::Platform;
 use crate::primitive::{Mutex, OnceBox, many};
-use crate::units::{
-    PAGES_PER_REGION, PageIndex, REGIONS_PER_SUPERCHUNK, RegionIndex, SLICE, SUPERCHUNK,
-};
+use crate::units::{PAGES_PER_REGION, PageIndex, REGIONS_PER_SUPERCHUNK, RegionIndex, SUPERCHUNK};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -42,7 +40,7 @@ pub(super) struct Kept {
 impl Kept {
     /// Returns the bytes of the record.
     pub fn len(&self) -> usize {
-        record_len(self.mask.count())
+        record_len(self.mask)
     }
 
     /// Returns `true` if it is this record of the page that is in the file.
@@ -62,8 +60,8 @@ pub(crate) struct KeptSlices<'b> {
 impl<'b> KeptSlices<'b> {
     /// Returns the bytes of a run of slices that the record has.
     pub fn run(&self, run: Range<usize>) -> &'b [u8] {
-        let before = self.mask.and(Slices::range(0, run.start)).count();
-        &self.bytes[before * SLICE..][..run.len() * SLICE]
+        let before = self.mask.and(Slices::range(0, run.start)).bytes();
+        &self.bytes[before..][..Slices::range(run.start, run.end).bytes()]
     }
 }
 
@@ -105,7 +103,7 @@ impl Index {
         let superchunks = self.superchunks.iter().enumerate();
         let made = superchunks.filter_map(|(n, regions)| Some((n, regions.get()?)));
         made.flat_map(|(n, regions)| {
-            let index = move |m| RegionIndex((n * REGIONS_PER_SUPERCHUNK + m) as u64);
+            let index = move |m| RegionIndex::in_superchunk_of(n, m);
             regions.iter().enumerate().filter_map(move |(m, of)| Some((index(m), of.get()?)))
         })
     }
@@ -130,7 +128,7 @@ impl Index {
     pub fn add(&self, page: PageIndex, kept: Kept) {
         let mut records = self.load_region(page.region()).0[page.in_region()].lock();
         let later = records.iter().rev().take_while(|record| record.epoch > kept.epoch).count();
-        let place = records.len() - later;
+        let place = records.len().saturating_sub(later);
         records.insert(place, kept);
     }
 
@@ -201,7 +199,7 @@ impl Index {
                     }
                     !slices.is_empty()
                 });
-                if records.len() * 4 < records.capacity() {
+                if records.len() < records.capacity() / 4 {
                     records.shrink_to_fit();
                 }
             }

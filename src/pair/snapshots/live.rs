@@ -44,7 +44,11 @@ impl Live {
             return record.mask;
         }
         before.slices_by(record.mask, |since| {
-            let since = if planted!(CollectForgetsNeeded) { since.max(epoch - 1) } else { since };
+            let since = if planted!(CollectForgetsNeeded) {
+                since.max(epoch.saturating_sub(1))
+            } else {
+                since
+            };
             !self.between(since, epoch).is_empty()
         })
     }

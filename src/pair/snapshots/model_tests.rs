@@ -8,7 +8,7 @@
 use super::tests::{Scratch, found, remove, seal};
 use super::*;
 use crate::platform::Platform;
-use crate::units::LaneIndex;
+use crate::units::{LaneIndex, SLICE};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -22,12 +22,12 @@ use crate::error::{Error, Result, SYNC_OF_LENGTH};
 use crate::format::le_word;
 use crate::format::snapshots::segment::{Record, SEGMENT_HEADER, SegmentHeader, end_word, records};
 use crate::format::snapshots::table::Table;
-use crate::format::snapshots::{GROUP, SEGMENT, SEGMENTS, SegmentIndex, TABLES_END};
+use crate::format::snapshots::{LONGEST, SEGMENTS, SegmentIndex, TABLES_END};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::space::{allocation_error, storage_error};
 use crate::primitive::{AtomicBool, Mutex};
-use crate::units::{CHUNK, SLICE};
+use crate::units::{CHUNK, ChunkIndex, SLICE};
 use std::ops::Range;
 
 /// The findings in the segments that the table does not have.
@@ -39,6 +39,49 @@ struct Seen {
     epoch: u64,
     /// The highest opening that the table does not know.
     opening: u64,
+}
+
+/// A part of the file that has storage.
+#[derive(Default)]
+struct Data {
+    /// A range without a hole. Empty where the file system does not tell.
+    known: Range<u64>,
+    /// The end of what was asked for in advance.
+    ahead: u64,
+}
+
+impl Data {
+    /// Returns the first segment, from `from` on, of which a byte has storage. Every byte counts as
+    /// one where the file system does not tell.
+    fn next_segment(
+        &mut self,
+        file: &MappedFile,
+        from: SegmentIndex,
+    ) -> Result<Option<SegmentIndex>> {
+        let at = from.start();
+        if self.known.contains(&at) {
+            return Ok(Some(from));
+        }
+        let io = |call| move |e| Error::io_at(call, file.path(), at, e);
+        let data = file.next_data(at).map_err(io("look for data"))?;
+        let Some(data) = data.map(|data| data.max(at)).filter(|data| *data < file.len()) else {
+            return Ok(None);
+        };
+        self.known = data..file.next_hole(data).map_err(io("look for holes"))?;
+        Ok(Some(SegmentIndex::of(data)))
+    }
+
+    /// Asks for the chunk of a segment and the one after it, as far as there are no holes. The
+    /// kernel itself reads nothing ahead: see [`MappedFile::expect_random`].
+    fn read_ahead(&mut self, file: &MappedFile, segment: SegmentIndex) {
+        let from = segment.start().max(self.ahead);
+        let chunk = ChunkIndex::of(segment.start()).end();
+        let end = self.known.end.min(chunk.saturating_add(CHUNK as u64));
+        if self.known.contains(&from) && self.ahead < end {
+            file.will_need(from, end.saturating_sub(from));
+            self.ahead = end;
+        }
+    }
 }
 
 impl Store {
@@ -57,12 +100,18 @@ impl Store {
         let start = read(&file, 0..TABLES_END)?;
         let table = Table::newest(&start, &uuid).ok_or_else(|| damaged(&file, 0))?;
         let (at, len) = (table.place(), table.encode().len() as u64);
-        flush(&file, at..at + len);
+        flush(&file, at..at.saturating_add(len));
+        if file.len() > LONGEST {
+            let what = "the file is longer than any store";
+            return Err(Error::damaged_snapshots(file.path(), LONGEST, what));
+        }
         let count = SegmentIndex::count(file.len());
         let mut store = Store::new(file, table, count);
-        let mut seen = Seen::default();
-        for map in (0..count).step_by(GROUP as usize) {
-            store.find_group(SegmentIndex(map), count, &mut seen)?;
+        let (mut seen, mut data, mut map) = (Seen::default(), Data::default(), SegmentIndex(0));
+        // Holes are skipped, so the work is bounded by what the file has storage for.
+        while let Some(found) = data.next_segment(&store.file, map)? {
+            store.find_group(found.map(), count, &mut data, &mut seen)?;
+            map = found.next_map();
         }
         store.judge(&seen);
         Ok(store)
@@ -85,36 +134,38 @@ impl Store {
         }
     }
 
-    /// Reads a map, and the segments of its group. `count` is the number of all segments.
-    fn find_group(&mut self, map: SegmentIndex, count: u32, seen: &mut Seen) -> Result<()> {
-        let start = map.start();
-        self.read_ahead(start);
-        self.read_ahead(start + CHUNK as u64);
-        let words = read(&self.file, start..start + SEGMENT as u64)?;
-        for (n, word) in (0..GROUP).zip(words.chunks_exact(8)).skip(1) {
-            let (segment, word) = (SegmentIndex(map.0 + n), le_word(word));
+    /// Reads a map, and those segments of its group that have storage or an end. `count` is the
+    /// number of all segments.
+    fn find_group(
+        &mut self,
+        map: SegmentIndex,
+        count: u32,
+        data: &mut Data,
+        seen: &mut Seen,
+    ) -> Result<()> {
+        let has_words = data.next_segment(&self.file, map)? == Some(map);
+        let words = if has_words { read(&self.file, map.start()..map.end())? } else { Vec::new() };
+        let ends = (map.0..).zip(words.chunks_exact(8).map(le_word)).skip(1);
+        let mut ends = ends.filter(|(_, word)| *word != 0).peekable();
+        let mut next = map.next();
+        loop {
+            let there = data.next_segment(&self.file, next)?;
+            let with_end = ends.peek().map(|(n, _)| SegmentIndex(*n));
+            let first = there.into_iter().chain(with_end).min();
+            let Some(segment) = first.filter(|first| first.map() == map) else { return Ok(()) };
+            let word = ends.next_if(|(n, _)| *n == segment.0).map_or(0, |(_, word)| word);
             if word != 0 {
-                flush(&self.file, segment.end_word_at()..segment.end_word_at() + 1);
+                let at = segment.end_word_at();
+                flush(&self.file, at..at.saturating_add(1));
             }
             if segment.0 < count {
-                if segment.start().is_multiple_of(CHUNK as u64) {
-                    self.read_ahead(segment.start() + CHUNK as u64);
-                }
+                data.read_ahead(&self.file, segment);
                 self.find_segment(segment, word, seen)?;
             } else if word != 0 {
                 let end = self.file.len();
                 self.lose(segment, end);
             }
-        }
-        Ok(())
-    }
-
-    /// Asks for the chunk at `at`, as far as the file goes, while the one before is looked at. The
-    /// kernel itself reads nothing ahead: see [`MappedFile::expect_random`].
-    fn read_ahead(&self, at: u64) {
-        let len = self.file.len().saturating_sub(at).min(CHUNK as u64);
-        if len > 0 {
-            self.file.will_need(at, len);
+            next = segment.next();
         }
     }
 
@@ -122,7 +173,7 @@ impl Store {
     /// segment without an end has all records up to the first one that is not whole.
     fn find_segment(&mut self, segment: SegmentIndex, word: u64, seen: &mut Seen) -> Result<()> {
         let start = segment.start();
-        let header = read(&self.file, start..start + SEGMENT_HEADER as u64)?;
+        let header = read(&self.file, start..start.saturating_add(SEGMENT_HEADER as u64))?;
         let Some(header) = SegmentHeader::decode(&self.uuid, segment, &header) else {
             if word != 0 && !planted!(LostHeaderIgnored) {
                 self.lose_segment(segment, start);
@@ -136,20 +187,21 @@ impl Store {
             return Ok(());
         }
         let (bytes, seed) =
-            (read(&self.file, start..start + SEGMENT as u64)?, header.seed(&self.uuid, segment));
+            (read(&self.file, start..segment.end())?, header.seed(&self.uuid, segment));
         let found: Vec<(usize, Record)> = records(seed, &bytes).collect();
-        let end = found.last().map_or(SEGMENT_HEADER, |(at, record)| at + record.len());
+        let end = found.last().map_or(SEGMENT_HEADER, |(at, last)| at.saturating_add(last.len()));
+        let from_start = |at: usize| start.saturating_add(at as u64);
         if word != 0 && word != end_word(seed, end) && !planted!(EndNotCompared) {
             let is_whole = word == end_word(seed, word as u32 as usize);
             self.lose_segment(
                 segment,
-                if is_whole { start + end as u64 } else { segment.end_word_at() },
+                if is_whole { from_start(end) } else { segment.end_word_at() },
             );
             return Ok(());
         }
-        seen.ended += u64::from(word != 0);
+        seen.ended = seen.ended.saturating_add(u64::from(word != 0));
         for (at, record) in &found {
-            let offset = start + *at as u64;
+            let offset = from_start(*at);
             if record.epoch > highest {
                 seen.epoch = seen.epoch.max(record.epoch);
                 self.damage.get_or_insert(offset);
@@ -164,7 +216,7 @@ impl Store {
                 0 => segments.fill(segment, end_word(seed, end), None),
                 _ => segments.close(segment),
             }
-            let end = start + end as u64;
+            let end = from_start(end);
             self.fill_holes(start..end)?;
             unless!(FoundRecordsNotFlushed, flush(&self.file, start..end));
         }
@@ -186,7 +238,10 @@ impl Store {
     /// snapshots go on after all that were seen.
     fn judge(&mut self, seen: &Seen) {
         let table = self.table.get_mut();
-        if table.closed != 0 && table.closed != seen.ended + 1 && !planted!(EndsNotCounted) {
+        if table.closed != 0
+            && table.closed != seen.ended.saturating_add(1)
+            && !planted!(EndsNotCounted)
+        {
             self.damage.get_or_insert(SEGMENTS);
         }
         if let Some(offset) = self.damage {
@@ -205,8 +260,9 @@ impl Store {
         let hole = hole.map_err(|e| Error::io_at("look for holes", self.file.path(), start, e))?;
         // The end of the file counts as a hole, and no record goes over it.
         if hole < end {
-            let allocated = self.file.allocate(start, end - start);
-            allocated.map_err(|e| allocation_error(&self.file, start, end - start, e))?;
+            let len = end.saturating_sub(start);
+            let allocated = self.file.allocate(start, len);
+            allocated.map_err(|e| allocation_error(&self.file, start, len, e))?;
         }
         Ok(())
     }
@@ -221,7 +277,8 @@ impl Store {
         let end = len.max(SEGMENTS).next_multiple_of(CHUNK as u64);
         if end != len {
             let longer = self.file.set_len(end);
-            longer.map_err(|e| storage_error("set the length", &self.file, len, end - len, e))?;
+            let more = end.saturating_sub(len);
+            longer.map_err(|e| storage_error("set the length", &self.file, len, more, e))?;
             if self.file.drains_are_durable() {
                 // Orders the file's length before the first drain of bytes in there.
                 let synced = self.file.sync_all();
@@ -230,7 +287,7 @@ impl Store {
         }
         let allocated = self.file.allocate(0, TABLES_END);
         allocated.map_err(|e| allocation_error(&self.file, 0, TABLES_END, e))?;
-        self.segments.lock().begin(&self.file, number, SegmentIndex::count(end))?;
+        self.segments.lock().begin(&self.file, number, SegmentIndex::count(end), &self.lost)?;
         self.announce(number, had, next)
     }
 
@@ -261,7 +318,7 @@ impl Store {
 /// Reads a range of the file, not through the mapping: it may lie in a hole or past the end, and
 /// reads as zeroes there.
 fn read(file: &MappedFile, range: Range<u64>) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; (range.end - range.start) as usize];
+    let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize];
     let whole = file.read_file(&mut bytes, range.start);
     whole.map_err(|e| Error::io_at("read the snapshot store", file.path(), range.start, e))?;
     Ok(bytes)

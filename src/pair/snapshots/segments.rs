@@ -9,12 +9,13 @@
 //!   before the segment is used again or its header is cleared.
 //! - A segment that is given out has storage, so no store to it can fail.
 //!
-//! May import `mmap`, `pair::space`, `format::snapshots`, `error`, `platform`, `units`, and the
-//! planted bugs.
+//! May import `runs`, `mmap`, `pair::space`, `format::snapshots`, `error`, `platform`, `units`, and
+//! the planted bugs.
 
+use super::runs::Runs;
 use crate::error::{Error, Result, SYNC_OF_LENGTH};
 use crate::format::snapshots::segment::{SEGMENT_HEADER, SegmentHeader};
-use crate::format::snapshots::{GROUP, SEGMENT, SegmentIndex};
+use crate::format::snapshots::{SEGMENT, SegmentIndex};
 use crate::mmap::MappedFile;
 use crate::pair::space::allocation_error;
 use crate::units::CHUNK;
@@ -28,11 +29,13 @@ const PER_CHUNK: u32 = (CHUNK / SEGMENT) as u32;
 /// Free segments that keep their storage in any case: 16 MiB.
 const SPARE: usize = 256;
 
-/// Returns the segments of a chunk that may have records.
-fn in_chunk(chunk: u32) -> impl Iterator<Item = SegmentIndex> {
-    with_records(chunk * PER_CHUNK..(chunk + 1) * PER_CHUNK)
+/// Returns the segments of a chunk, with the map that one in 256 chunks begins with.
+fn in_chunk(chunk: u32) -> Range<u32> {
+    let start = chunk.saturating_mul(PER_CHUNK);
+    start..start.saturating_add(PER_CHUNK)
 }
 
+/// Returns the segments of a range that may have records.
 fn with_records(range: Range<u32>) -> impl Iterator<Item = SegmentIndex> {
     range.map(SegmentIndex).filter(|segment| !segment.is_map())
 }
@@ -64,8 +67,8 @@ pub(super) struct Segments {
     turn: u64,
     /// Free segments with storage.
     room: BTreeSet<SegmentIndex>,
-    /// Free segments that may lack storage.
-    holes: BTreeSet<SegmentIndex>,
+    /// Free segments that may lack storage, and maps of groups without a segment in use.
+    holes: Runs,
     /// Segments with records that no cursor appends to.
     closed: BTreeSet<SegmentIndex>,
     /// Closed segments that have no end in the map yet.
@@ -79,11 +82,13 @@ pub(super) struct Segments {
 impl Segments {
     /// Makes the state of a file with `count` segments, all of them free.
     pub fn new(count: u32) -> Self {
+        let mut holes = Runs::default();
+        holes.add(0..count);
         Segments {
             opening: 0,
             turn: 0,
             room: BTreeSet::new(),
-            holes: with_records(0..count).collect(),
+            holes,
             closed: BTreeSet::new(),
             full: Vec::new(),
             filled: 0,
@@ -93,13 +98,22 @@ impl Segments {
 
     /// Allows to begin segments in this session of the pair, which had none before. The file has
     /// `count` segments by now. Stores the ends of the segments that were found, which are durable.
-    pub fn begin(&mut self, file: &MappedFile, session: u64, count: u32) -> Result<()> {
+    /// Those that are `lost` may have ends, which are cleared later.
+    pub fn begin(
+        &mut self,
+        file: &MappedFile,
+        session: u64,
+        count: u32,
+        lost: &[SegmentIndex],
+    ) -> Result<()> {
         assert!(self.opening == 0, "a store begins once");
-        for map in (0..count).step_by(GROUP as usize) {
-            allocate_map(file, SegmentIndex(map))?;
+        self.holes.add(self.count..count);
+        let used = self.closed.iter().chain(lost);
+        let maps: BTreeSet<SegmentIndex> = used.map(|segment| segment.map()).collect();
+        for map in maps {
+            self.allocate_map(file, map)?;
         }
         self.opening = session;
-        self.holes.extend(with_records(self.count..count));
         self.count = count;
         self.mark_ends(file, |_| true);
         Ok(())
@@ -108,7 +122,7 @@ impl Segments {
     /// Notes a segment that gets no more records. `word` says where it ends.
     pub fn fill(&mut self, segment: SegmentIndex, word: u64, cursor: Option<usize>) {
         self.close(segment);
-        self.filled += 1;
+        self.filled = self.filled.saturating_add(1);
         self.full.push(Full { segment, word, cursor, number: self.filled });
     }
 
@@ -150,7 +164,7 @@ impl Segments {
 
     /// Notes a segment with records, which was found or filled.
     pub fn close(&mut self, segment: SegmentIndex) {
-        self.holes.remove(&segment);
+        self.holes.remove_one(segment);
         let is_new = self.closed.insert(segment);
         debug_assert!(is_new && !self.room.contains(&segment));
     }
@@ -167,7 +181,7 @@ impl Segments {
             Some(segment) => segment,
             None => self.allocate(file)?,
         };
-        self.turn += 1;
+        self.turn = self.turn.saturating_add(1);
         let header = SegmentHeader { opening: self.opening, turn: self.turn };
         Ok(Reserved { segment, header })
     }
@@ -197,46 +211,54 @@ impl Segments {
     /// page of 2 MiB, which a smaller hole would break up.
     pub fn give_back_chunks(&mut self, file: &MappedFile) {
         let kept = self.closed.len().max(SPARE);
-        for chunk in (0..self.count / PER_CHUNK).rev() {
-            if self.room.len() < kept + PER_CHUNK as usize {
+        let chunks: BTreeSet<u32> = self.room.iter().map(|segment| segment.0 / PER_CHUNK).collect();
+        for chunk in chunks.into_iter().rev() {
+            if self.room.len() < kept.saturating_add(PER_CHUNK as usize) {
                 return;
             }
-            let segments = || in_chunk(chunk);
-            let has_map = SegmentIndex(chunk * PER_CHUNK).is_map();
-            if has_map || !segments().all(|segment| self.room.contains(&segment)) {
+            // A map is never free.
+            if !in_chunk(chunk).all(|segment| self.room.contains(&SegmentIndex(segment))) {
                 continue;
             }
-            let start = SegmentIndex(chunk * PER_CHUNK).start();
+            let start = SegmentIndex(in_chunk(chunk).start).start();
             // A failure keeps the storage, and no more.
             if file.punch(start, CHUNK as u64).unwrap_or(false) {
-                self.room.retain(|segment| !segments().any(|gone| gone == *segment));
-                self.holes.extend(segments());
+                self.room.retain(|segment| !in_chunk(chunk).contains(&segment.0));
+                self.holes.add(in_chunk(chunk));
             }
         }
     }
 
     /// Returns the bytes of all segments in use.
     pub fn used(&self) -> u64 {
-        self.allocated() - self.room.len() as u64 * SEGMENT as u64
+        let free = (self.room.len() as u64).saturating_mul(SEGMENT as u64);
+        self.allocated().saturating_sub(free)
     }
 
     /// Returns the bytes of all segments that are no holes.
     pub fn allocated(&self) -> u64 {
-        (u64::from(self.count) - self.holes.len() as u64) * SEGMENT as u64
+        let allocated = u64::from(self.count).saturating_sub(self.holes.len());
+        allocated.saturating_mul(SEGMENT as u64)
+    }
+
+    /// Returns the first free segment without storage.
+    fn first_hole(&self) -> Option<SegmentIndex> {
+        self.holes.iter().find_map(|run| with_records(run).next())
     }
 
     /// Takes a free segment without storage, and allocates it.
     fn allocate(&mut self, file: &MappedFile) -> Result<SegmentIndex> {
-        if self.holes.is_empty() && self.grow(file)? {
+        if self.first_hole().is_none() && self.grow(file)? {
             return Ok(self.room.pop_first().expect("a whole chunk"));
         }
-        let segment = *self.holes.first().expect("the file has grown");
+        let segment = self.first_hole().expect("the file has grown");
         if let Some(first) = self.allocate_chunk_of(file, segment)? {
             return Ok(first);
         }
         let (at, len) = (segment.start(), SEGMENT as u64);
+        self.allocate_map(file, segment.map())?;
         file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))?;
-        self.holes.remove(&segment);
+        self.holes.remove_one(segment);
         Ok(segment)
     }
 
@@ -246,16 +268,22 @@ impl Segments {
         file: &MappedFile,
         hole: SegmentIndex,
     ) -> Result<Option<SegmentIndex>> {
-        let chunk = hole.0 / PER_CHUNK;
-        let segments = || in_chunk(chunk);
-        if !segments().all(|segment| self.holes.contains(&segment)) {
+        let segments = in_chunk(hole.0 / PER_CHUNK);
+        // The map is of this chunk, or has had storage since a segment of its group was taken.
+        let has_own_map = SegmentIndex(segments.start).is_map();
+        let are_holes = self.holes.has_all(match has_own_map {
+            true => hole.0..segments.end,
+            false => segments.clone(),
+        });
+        if !are_holes || hole.0 > segments.start.saturating_add(u32::from(has_own_map)) {
             return Ok(None);
         }
-        let (at, len) = (SegmentIndex(chunk * PER_CHUNK).start(), CHUNK as u64);
+        let (at, len) = (SegmentIndex(segments.start).start(), CHUNK as u64);
         match file.allocate_chunk(at, len).map_err(|e| allocation_error(file, at, len, e)) {
             Ok(()) => {
-                self.holes.retain(|segment| !segments().any(|there| there == *segment));
-                self.room.extend(segments());
+                self.allocate_map(file, hole.map())?;
+                self.holes.remove(segments.clone());
+                self.room.extend(with_records(segments));
                 Ok(self.room.pop_first())
             }
             Err(Error::NoSpace { .. }) => Ok(None),
@@ -267,7 +295,7 @@ impl Segments {
     /// no space for that, there may be some for a segment.
     fn grow(&mut self, file: &MappedFile) -> Result<bool> {
         let (old, step) = (file.len(), CHUNK as u64);
-        let end = old + step;
+        let end = old.saturating_add(step);
         if end > file.reach() {
             let full = io::ErrorKind::FileTooLarge.into();
             return Err(allocation_error(file, old, step, full));
@@ -282,28 +310,33 @@ impl Segments {
             // become durable by a sync of the file, and the length with them.
             file.sync_all().map_err(|e| Error::io(SYNC_OF_LENGTH, file.path(), e))?;
         }
-        let new = with_records(first..self.count);
+        let new = first..self.count;
+        self.holes.add(new.clone());
         match file.allocate_chunk(old, step).map_err(|e| allocation_error(file, old, step, e)) {
-            Ok(()) => self.room.extend(new),
-            Err(Error::NoSpace { .. }) => {
-                if SegmentIndex(first).is_map() {
-                    allocate_map(file, SegmentIndex(first))?;
-                }
-                self.holes.extend(new);
+            Ok(()) => {
+                self.allocate_map(file, SegmentIndex(first).map())?;
+                self.holes.remove(new.clone());
+                self.room.extend(with_records(new));
+                Ok(true)
             }
-            Err(error) => return Err(error),
+            Err(Error::NoSpace { .. }) => Ok(false),
+            Err(error) => Err(error),
         }
-        Ok(self.holes.is_empty())
     }
-}
 
-/// Allocates a map, so that no store to it can fail.
-fn allocate_map(file: &MappedFile, map: SegmentIndex) -> Result<()> {
-    let (at, len) = (map.start(), SEGMENT as u64);
-    let hole = file.next_hole(at);
-    let hole = hole.map_err(|e| Error::io_at("look for holes", file.path(), at, e))?;
-    if hole >= at + len {
-        return Ok(());
+    /// Allocates a map, so that no store to it can fail. Comes before a segment of its group is
+    /// used: a long file may have many groups without any.
+    fn allocate_map(&mut self, file: &MappedFile, map: SegmentIndex) -> Result<()> {
+        if !self.holes.has_all(map.0..map.next().0) {
+            return Ok(());
+        }
+        let (at, len) = (map.start(), SEGMENT as u64);
+        let hole = file.next_hole(at);
+        let hole = hole.map_err(|e| Error::io_at("look for holes", file.path(), at, e))?;
+        if hole < map.end() {
+            file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))?;
+        }
+        self.holes.remove_one(map);
+        Ok(())
     }
-    file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))
 }

@@ -8,7 +8,7 @@ use crate::format::snapshots::table::Flags;
 use crate::format::snapshots::{SEGMENT, SEGMENTS, SegmentIndex};
 use crate::platform::recorder::{Recorder, What};
 use crate::platform::{FileId, OpenHow, Persistence, Platform};
-use crate::units::{LaneIndex, PAGE};
+use crate::units::{LaneIndex, PAGE, SLICE};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -216,7 +216,7 @@ fn records_that_contradict_the_table_are_damage() {
     keep(&store, 0, k + 1, 8, 1, 10);
     keep(&store, 0, k, 9, 1, 10);
     let again = scratch.open(&p).unwrap();
-    let second = SegmentIndex(1).start() + (SEGMENT_HEADER + record_len(1)) as u64;
+    let second = SegmentIndex(1).start() + (SEGMENT_HEADER + record_len(Slices(1))) as u64;
     assert_eq!((again.damage(), again.stats().records), (Some(second), 2));
     // A segment of a later opening: the table is older.
     let header = SegmentHeader { opening: 2, turn: 1 }.encode(&UUID, SegmentIndex(4));

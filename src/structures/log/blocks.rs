@@ -64,6 +64,10 @@ pub(in crate::structures) struct Blocks<'h> {
     segments: Segments,
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "positions and offsets are bounded by `MOST` and `FURTHEST` where they are read"
+)]
 impl<'h> Blocks<'h> {
     /// Reads what is needed to find any record of the log at `at`.
     pub fn load(source: &mut impl Source, at: u64, head: &'h Head) -> Result<Blocks<'h>> {
@@ -210,6 +214,10 @@ pub(in crate::structures) struct Writer<'s> {
     place: u64,
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "positions and offsets are bounded by `MOST` and `FURTHEST` where they are read"
+)]
 impl<'s> Writer<'s> {
     /// Begins at the end of the log. The segments have room for all bytes to come.
     pub fn new(id: u64, end: u64, segments: &'s [Segment]) -> Writer<'s> {

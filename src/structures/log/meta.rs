@@ -10,7 +10,7 @@
 
 use crate::api::transaction::Transaction;
 use crate::error::{Result, StructureError};
-use crate::structures::{PAGE, Source, sum_without};
+use crate::structures::{FURTHEST, PAGE, Source, sum_without};
 use std::ops::Range;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
@@ -36,8 +36,10 @@ pub(in crate::structures) const NO_LIMIT: u64 = u64::MAX;
 const SUM: usize = 12;
 const LIST_HEAD: usize = 16;
 const PAST_END: &str = "a segment lies past the file's end";
-/// No position is higher. So sums of positions and lengths cannot overflow.
-const MOST: u64 = 1 << 60;
+/// No position is as high. So sums of positions and lengths cannot overflow.
+pub(in crate::structures) const MOST: u64 = 1 << 60;
+/// The number of blocks with positions below [`MOST`].
+const MOST_BLOCKS: u64 = MOST / DATA;
 
 /// The state of a log: which records it has, and where the next one goes.
 ///
@@ -142,18 +144,26 @@ impl Segment {
         self.first.get()..self.first.get().saturating_add(self.count.get())
     }
 
+    /// Returns `true` if the segment holds a byte between two positions.
+    pub fn has_bytes_of(&self, positions: Range<u64>) -> bool {
+        let blocks = self.blocks();
+        let first_past = blocks.end.saturating_mul(DATA);
+        blocks.start.saturating_mul(DATA) < positions.end && positions.start < first_past
+    }
+
     /// Returns the segment's bytes in the file.
     pub fn bytes(&self) -> Range<u64> {
-        self.offset.get()..self.offset.get() + self.count.get() * BLOCK
+        let len = self.count.get().saturating_mul(BLOCK);
+        self.offset.get()..self.offset.get().saturating_add(len)
     }
 
     /// Returns an error if no file can have the segment. The caller compares the end of the segment
     /// with that of the file.
     fn check(&self, source: &impl Source, at: u64) -> Result<()> {
-        let len = self.count.get().checked_mul(BLOCK);
-        let end = len.and_then(|len| len.checked_add(self.offset.get()));
-        let is_sound = self.offset.get().is_multiple_of(PAGE) && self.first.get() < MOST;
-        source.expect(is_sound && end.is_some(), at, PAST_END)
+        let is_sound = self.offset.get().is_multiple_of(PAGE)
+            && self.bytes().end <= FURTHEST
+            && self.first.get() <= MOST_BLOCKS;
+        source.expect(is_sound, at, PAST_END)
     }
 }
 
@@ -169,14 +179,15 @@ impl Segments {
     pub fn load(source: &mut impl Source, at: u64) -> Result<Segments> {
         let mut page = [0; PAGE as usize];
         source.read(&mut page, at)?;
-        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|n| page[at + n]));
+        let (head, list) = page.split_at(LIST_HEAD);
+        let word = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("in the head"));
         let count = word(8) as usize;
         source.expect(count <= MOST_SEGMENTS, at, "a log has more segments than a list holds")?;
-        let used = &page[..LIST_HEAD + count * size_of::<Segment>()];
-        let is_whole = sum_without(used, SUM) == word(SUM);
-        source.expect(is_whole, at, "the checksum of a log's segments is wrong")?;
         let mut segments = vec![Segment::new_zeroed(); count];
-        segments.as_mut_bytes().copy_from_slice(&used[LIST_HEAD..]);
+        let len = segments.as_bytes().len();
+        segments.as_mut_bytes().copy_from_slice(&list[..len]);
+        let is_whole = sum_without(&[head, &list[..len]].concat(), SUM) == word(SUM);
+        source.expect(is_whole, at, "the checksum of a log's segments is wrong")?;
         for pair in segments.windows(2) {
             let follows = pair[0].blocks().end == pair[1].first.get();
             source.expect(follows, at, "the segments of a log do not follow one another")?;
@@ -186,7 +197,7 @@ impl Segments {
         let is_inside = source.reaches(end)?;
         source.expect(is_inside, at, PAST_END)?;
         let segments = Segments(segments);
-        let fits = source.reaches(segments.blocks() * BLOCK)?;
+        let fits = source.reaches(segments.blocks().saturating_mul(BLOCK))?;
         source.expect(fits, at, "the segments of a log are longer than the file")?;
         Ok(segments)
     }
@@ -216,7 +227,7 @@ impl Segments {
 
     /// Returns the number of blocks of all segments.
     pub fn blocks(&self) -> u64 {
-        self.0.iter().map(|segment| segment.count.get()).sum()
+        self.0.iter().fold(0, |sum, segment| segment.count.get().saturating_add(sum))
     }
 
     pub fn push(&mut self, segment: Segment) {
@@ -230,10 +241,7 @@ impl Segments {
     /// Drops the segments without a byte between the two positions. The allocator may hand them out
     /// as soon as the transaction commits.
     pub fn keep(&mut self, start: u64, end: u64) {
-        self.0.retain(|segment| {
-            let blocks = segment.blocks();
-            blocks.start * DATA < end && start < blocks.end * DATA
-        });
+        self.0.retain(|segment| segment.has_bytes_of(start..end));
     }
 
     /// Returns the segment with a block.

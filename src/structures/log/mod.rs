@@ -18,7 +18,7 @@ use crate::error::{Error, Result, StructureError};
 use crate::mutant::{planted, unless};
 use blocks::{Blocks, Writer};
 use meta::{
-    BLOCK, DATA, Head, MOST_SEGMENTS, NO_LIMIT, RECORD_HEADER, SEGMENTS, Segment, Segments,
+    BLOCK, DATA, Head, MOST, MOST_SEGMENTS, NO_LIMIT, RECORD_HEADER, SEGMENTS, Segment, Segments,
 };
 use std::fmt;
 use std::ops::Range;
@@ -129,17 +129,26 @@ impl Log {
                 let why = StructureError::RecordTooLong { len, longest: LONGEST_RECORD };
                 return Err(error(&self.file, self.at, why));
             }
-            bytes += RECORD_HEADER + len;
+            bytes = bytes.saturating_add(RECORD_HEADER).saturating_add(len);
         }
         if records.is_empty() {
             return Ok(first);
         }
         let count = records.len() as u64;
         let next = first.checked_add(count).ok_or_else(|| {
-            let (what, limit) = ("numbers of records", u64::MAX - first);
+            let (what, limit) = ("numbers of records", u64::MAX.saturating_sub(first));
             error(&self.file, self.at, StructureError::Full { what, needed: count, limit })
         })?;
-        let end = head.end.get() + bytes;
+        let end = head.end.get().saturating_add(bytes);
+        if end >= MOST {
+            // No opening would accept the head.
+            let (what, limit) = ("positions of a log", MOST.saturating_sub(head.end.get()));
+            return Err(error(
+                &self.file,
+                self.at,
+                StructureError::Full { what, needed: bytes, limit },
+            ));
+        }
         let old = head.last;
         let missing = end.div_ceil(DATA).saturating_sub(old.blocks().end);
         if missing > 0 {
@@ -158,12 +167,12 @@ impl Log {
 
     /// Allocates a segment of at least `missing` blocks, behind the last one.
     fn add_segment(&self, tx: &mut Transaction<'_>, head: &Head, missing: u64) -> Result<Segment> {
-        let mut segments = Segments::load(tx, self.at + SEGMENTS)?;
+        let mut segments = Segments::load(tx, self.list_at())?;
         let blocks = segments.blocks();
         let limit = head.limit.get() / BLOCK;
         let is_full = blocks.saturating_add(missing) > limit;
         if is_full && !planted!(LimitNotChecked) || segments.len() == MOST_SEGMENTS {
-            let (needed, limit) = (missing * BLOCK, limit.saturating_mul(BLOCK));
+            let (needed, limit) = (missing.saturating_mul(BLOCK), limit.saturating_mul(BLOCK));
             let why = StructureError::Full { what: "bytes of a log", needed, limit };
             return Err(error(&self.file, self.at, why));
         }
@@ -171,18 +180,18 @@ impl Log {
         let mut count = missing.max(wanted.min(limit.saturating_sub(blocks)));
         let mut directory = Directory::load(tx, self.roots)?;
         let offset = loop {
-            match space::allocate(&mut directory, tx, count * BLOCK) {
+            match space::allocate(&mut directory, tx, count.saturating_mul(BLOCK)) {
                 // Near the file's longest length, a half of what is left fits at the least. So few
                 // segments reach it.
                 Err(Error::TooLong { .. }) if missing < count => count = missing.max(count / 2),
                 result => break result?,
             }
         };
-        space::raise_high_water(&mut directory, tx, offset + count * BLOCK)?;
         let first = head.last.blocks().end;
         let segment = Segment { offset: offset.into(), first: first.into(), count: count.into() };
+        space::raise_high_water(&mut directory, tx, segment.bytes().end)?;
         segments.push(segment);
-        segments.store(tx, self.at + SEGMENTS)?;
+        segments.store(tx, self.list_at())?;
         Ok(segment)
     }
 
@@ -318,7 +327,7 @@ impl Log {
 
     /// Stores a head after a truncation, and gives segments back.
     fn truncated(&self, tx: &mut Transaction<'_>, mut head: Head) -> Result<()> {
-        let mut segments = Segments::load(tx, self.at + SEGMENTS)?;
+        let mut segments = Segments::load(tx, self.list_at())?;
         let before = segments.len();
         unless!(SegmentsKept, segments.keep(head.start.get(), head.end.get()));
         head.last = segments.last().copied().unwrap_or_else(|| {
@@ -326,7 +335,7 @@ impl Log {
             Segment { offset: 0.into(), first, count: 0.into() }
         });
         if segments.len() != before {
-            segments.store(tx, self.at + SEGMENTS)?;
+            segments.store(tx, self.list_at())?;
         }
         // Readers that do not take part in the transaction look at it after each read.
         unless!(GenerationKept, head.generation = head.generation.get().wrapping_add(1).into());
@@ -357,6 +366,11 @@ impl Log {
             head.limit = limit.unwrap_or(NO_LIMIT).into();
             head.store(tx, self.at)
         })
+    }
+
+    /// Returns the offset of the list of segments.
+    fn list_at(&self) -> u64 {
+        self.at.saturating_add(SEGMENTS)
     }
 
     /// Returns the head as the transaction sees it.
@@ -420,7 +434,7 @@ impl Records<'_> {
             Ok(Some((seq, record, (after, generation))))
         })?;
         Ok(found.map(|(seq, record, known)| {
-            (self.seq, self.known) = (seq + 1, Some(known));
+            (self.seq, self.known) = (seq.saturating_add(1), Some(known));
             (seq, record)
         }))
     }
