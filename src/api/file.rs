@@ -364,6 +364,25 @@ impl AtomicMappedFile {
         self.engine().read_whole()
     }
 
+    /// Returns ranges of the file, in ascending order: every byte outside of them was zero at a
+    /// moment of this call. So a program that reads a sparse file reads what it has storage for.
+    /// The ranges are multiples of 256 KiB, up to the file's end.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// # use atomic_mmap::AtomicMappedFile;
+    /// let f = AtomicMappedFile::create(dir.path().join("sparse"), 1 << 30)?;
+    /// f.write_at(b"in the midst", 1 << 29)?;
+    /// assert_eq!(f.data()?, [1 << 29..(1 << 29) + (256 << 10)]);
+    /// # Ok::<(), atomic_mmap::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Poisoned`], [`Error::Forked`].
+    pub fn data(&self) -> Result<Vec<Range<u64>>> {
+        self.engine().data_of_file()
+    }
+
     /// Returns the file's length in bytes.
     pub fn len(&self) -> u64 {
         self.engine().len_now()

@@ -221,6 +221,16 @@ impl Snapshot {
         self.engine().read_snapshot(self.of, buf, offset)
     }
 
+    /// Returns ranges of the snapshot, in ascending order: every byte outside of them is zero. As
+    /// [`AtomicMappedFile::data`] does.
+    ///
+    /// # Errors
+    /// [`Error::Io`](crate::Error::Io), [`Error::Poisoned`](crate::Error::Poisoned),
+    /// [`Error::Forked`](crate::Error::Forked).
+    pub fn data(&self) -> Result<Vec<Range<u64>>> {
+        self.engine().data_of_snapshot(self.of)
+    }
+
     /// Returns all bytes of the snapshot.
     ///
     /// # Errors

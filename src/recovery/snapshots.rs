@@ -12,8 +12,8 @@ use super::{Carried, Mapped, Opening};
 use crate::config::Medium;
 use crate::engine::companions::map_store;
 use crate::engine::superblock::{UNFINISHED, remove_own};
-use crate::error::{Distrust, Error, Result};
-use crate::format::snapshots::TABLES_END;
+use crate::error::{Distrust, Error, Result, SnapshotError};
+use crate::format::snapshots::{LONGEST, TABLES_END};
 use crate::format::snapshots::table::Table;
 use crate::format::superblock::Superblock;
 use crate::mmap::MappedFile;
@@ -77,6 +77,10 @@ impl Opening<'_> {
             Named::Distrusted(why) => return Err(self.distrusted(name, why)),
             Named::Trusted(file, stat) => (file, stat),
         };
+        if stat.len > LONGEST {
+            let what = "the file is longer than any store";
+            return Err(Error::damaged_snapshots(name.path(), LONGEST, what));
+        }
         let tables = self.read_tables(&file, &stat, name)?;
         let Some(table) = Table::newest(&tables, &superblock.uuid) else {
             if Table::may_be_of(&tables, &superblock.uuid) {

@@ -16,6 +16,7 @@ use crate::format::export::page_sum;
 use crate::mutant::planted;
 use crate::pair::epochs::Sealed;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, REGION, RegionIndex, SLICE};
+use std::ops::Range;
 
 /// Takes the slices of a page, which the caller has in full.
 pub(crate) type Take<'a> = &'a mut dyn FnMut(PageIndex, Slices, &[u8; PAGE]) -> Result<()>;
@@ -79,6 +80,20 @@ impl Engine {
         self.read_snapshot(of, &mut bytes[..end], page.start())
     }
 
+    /// Returns the ranges of a snapshot outside of which it has zeros only. A handle reads it.
+    pub fn data_of_snapshot(&self, of: Sealed) -> Result<Vec<Range<u64>>> {
+        Ok(merged(self.regions_of(of, 0)?, of.len))
+    }
+
+    /// Returns the ranges of the file outside of which it has zeros only.
+    pub fn data_of_file(&self) -> Result<Vec<Range<u64>>> {
+        self.check_usable()?;
+        let _no_resizing = self.resizing.read();
+        let len = self.len();
+        self.load_regions_with_bytes(0..len)?;
+        Ok(merged(self.state.loaded_regions().map(|(index, _)| index), len))
+    }
+
     /// Returns the regions past `start` in which the snapshot may have a byte that is not zero.
     fn regions_of(&self, of: Sealed, start: u64) -> Result<Vec<RegionIndex>> {
         self.check_usable()?;
@@ -98,6 +113,19 @@ impl Engine {
         regions.dedup();
         Ok(regions)
     }
+}
+
+/// Returns the ranges of regions, which ascend, up to byte `len`.
+fn merged(regions: impl IntoIterator<Item = RegionIndex>, len: u64) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for region in regions.into_iter().take_while(|region| region.start() < len) {
+        let end = region.end().min(len);
+        match ranges.last_mut() {
+            Some(last) if last.end == region.start() => last.end = end,
+            _ => ranges.push(region.start()..end),
+        }
+    }
+    ranges
 }
 
 /// Returns the offset of the first page that begins at `len` or later.

@@ -22,7 +22,7 @@ use crate::error::{Error, Result, SYNC_OF_LENGTH};
 use crate::format::le_word;
 use crate::format::snapshots::segment::{Record, SEGMENT_HEADER, SegmentHeader, end_word, records};
 use crate::format::snapshots::table::Table;
-use crate::format::snapshots::{LONGEST, SEGMENTS, SegmentIndex, TABLES_END};
+use crate::format::snapshots::{SEGMENTS, SegmentIndex, TABLES_END};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
 use crate::pair::space::{allocation_error, storage_error};
@@ -101,10 +101,6 @@ impl Store {
         let table = Table::newest(&start, &uuid).ok_or_else(|| damaged(&file, 0))?;
         let (at, len) = (table.place(), table.encode().len() as u64);
         flush(&file, at..at.saturating_add(len));
-        if file.len() > LONGEST {
-            let what = "the file is longer than any store";
-            return Err(Error::damaged_snapshots(file.path(), LONGEST, what));
-        }
         let count = SegmentIndex::count(file.len());
         let mut store = Store::new(file, table, count);
         let (mut seen, mut data, mut map) = (Seen::default(), Data::default(), SegmentIndex(0));

@@ -1,5 +1,5 @@
 //! `verify`: checks the pair as an open does, verifies the pages that have sums, and reads every
-//! byte.
+//! byte that is not in a hole.
 
 use crate::args::{Common, File};
 use crate::outcome::{Failure, Outcome};
@@ -37,14 +37,18 @@ pub fn run(common: &Common, of: &File) -> Result<Outcome, Failure> {
             outcome = Outcome::Damaged;
         }
         let mut piece = vec![0; PIECE.min(len) as usize];
-        let mut at = 0;
-        while at < len && outcome == Outcome::Ok {
-            let n = PIECE.min(len - at);
-            file.read_at(&mut piece[..n as usize], at)?;
-            at += n;
-            line.show("reading", at, len);
+        let mut read = 0;
+        // Nothing in a hole can be damaged: a file of any length may have little storage.
+        let data = if outcome == Outcome::Ok { file.data()? } else { Vec::new() };
+        for range in data {
+            for at in range.clone().step_by(PIECE as usize) {
+                let n = PIECE.min(range.end - at);
+                file.read_at(&mut piece[..n as usize], at)?;
+                read += n;
+                line.show("reading", at + n, len);
+            }
         }
-        report.bytes("bytes_read", at);
+        report.bytes("bytes_read", read);
     }
     report.flag("ok", outcome == Outcome::Ok);
     report.print(common.json)?;

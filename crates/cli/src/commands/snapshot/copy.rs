@@ -40,17 +40,17 @@ fn write(snapshot: &Snapshot, copy: &File, to: &Path) -> Result<(), Failure> {
     let (len, mut line) = (snapshot.len(), Line::new());
     copy.set_len(len).map_err(io())?;
     let mut piece = vec![0; PIECE.min(len as usize)];
-    let mut at = 0;
-    while at < len {
-        let piece = &mut piece[..(len - at).min(PIECE as u64) as usize];
-        snapshot.read_at(piece, at)?;
-        for (n, page) in piece.chunks(PAGE).enumerate() {
-            if page.iter().any(|byte| *byte != 0) {
-                copy.write_all_at(page, at + (n * PAGE) as u64).map_err(io())?;
+    for range in snapshot.data()? {
+        for at in range.clone().step_by(PIECE) {
+            let piece = &mut piece[..(range.end - at).min(PIECE as u64) as usize];
+            snapshot.read_at(piece, at)?;
+            for (n, page) in piece.chunks(PAGE).enumerate() {
+                if page.iter().any(|byte| *byte != 0) {
+                    copy.write_all_at(page, at + (n * PAGE) as u64).map_err(io())?;
+                }
             }
+            line.show("copying", at + piece.len() as u64, len);
         }
-        at += piece.len() as u64;
-        line.show("copying", at, len);
     }
     copy.sync_all().map_err(io())
 }
