@@ -5,7 +5,7 @@
 
 use super::pair::{self, Decision, Found};
 use super::probe::Probe;
-use super::replay_journal::region_bit;
+use super::replay_journal::{region_bit, words_of};
 use super::{Located, lanes};
 use crate::bitmap::Validity;
 use crate::config::OnMismatch;
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::format::snapshots::table::Entry;
 use crate::format::{layout, le_word};
 use crate::platform::{File, FileId, Name, Platform};
-use crate::units::{PAGE, PageIndex, SUPERCHUNK, WORD};
+use crate::units::{PAGE, SUPERCHUNK, WORD};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -162,7 +162,7 @@ impl Inspection {
         let mut regions = vec![0; layout::REGION_WORDS_LEN as usize];
         let mut slices = vec![0; SUPERCHUNK / PAGE * WORD];
         for start in (0..self.len).step_by(SUPERCHUNK) {
-            let first = PageIndex::of(start);
+            let (first, len) = words_of(start, self.len);
             let (words, regions_at) =
                 (layout::slice_word(first), layout::region_word(first.region()));
             let data = platform.next_data(file, words);
@@ -173,9 +173,10 @@ impl Inspection {
                 continue;
             }
             read(&mut regions, regions_at)?;
-            read(&mut slices, words)?;
-            for (page, word) in slices.chunks_exact(WORD).enumerate() {
-                let page = first.plus(page as u64);
+            let slices = &mut slices[..len];
+            read(slices, words)?;
+            for (n, word) in (0..).zip(slices.chunks_exact(WORD)) {
+                let page = first.plus(n);
                 let Validity(there) = Validity::new(le_word(word), region_bit(&regions, page));
                 if there != 0 {
                     visit(page.start(), there);

@@ -13,6 +13,7 @@ mod leftovers;
 mod mounts;
 mod owners;
 mod places;
+mod words;
 
 use crate::common::{crash, role, run_child};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Options};
@@ -101,6 +102,11 @@ fn plays_the_child_if_it_is_one() {
             crash();
         }
         "callers" => callers::play(&path),
+        role if role.starts_with("words ") => {
+            let medium = role["words ".len()..].parse().expect("a medium");
+            let _open = words::make(crate::common::options(medium), &path);
+            crash();
+        }
         "chdir" => places::change_folder(&path),
         "link" => places::by_links(&path),
         role if role.starts_with("mounts ") => mounts::play(&role["mounts ".len()..], &path),
