@@ -3,11 +3,13 @@
 //! accept invalid bytes.
 //!
 //! ```text
-//! 0  bit 0: bytes of a stream, or changes to make one of; bit 7: checksums are repaired
+//! 0  bit 0: bytes of a stream, or changes to make one of; bit 1: instead, words of a stream that a
+//!    file takes (`live`); bit 7: checksums are repaired
 //! 1- the bytes, or the changes
 //! ```
 
 use super::input::{Input, filling};
+use super::live;
 use atomic_mmap::testing::export::{
     Body, Change, End, FRAME, Frame, HEADER, Header, MOST_CHANGES, Point, append_frame,
 };
@@ -18,7 +20,9 @@ use crc32c::{crc32c, crc32c_append};
 pub fn run(input: &[u8]) {
     let mut input = Input(input);
     let first = input.byte();
-    if first & 1 == 0 {
+    if first & 2 != 0 {
+        live::stream(&mut input);
+    } else if first & 1 == 0 {
         let mut bytes = input.0.to_vec();
         if first >> 7 == 1 {
             repair(&mut bytes);
@@ -36,6 +40,9 @@ pub fn run(input: &[u8]) {
 /// Returns seeds of each kind of input.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
+    for seed in 0..12 {
+        seeds.push([&[2][..], &filling(seed + 140, 20)].concat());
+    }
     for seed in 0..6 {
         seeds.push([&[1][..], &filling(seed + 40, 30 << seed)].concat());
         let (stream, _) = a_stream(&mut Input(&filling(seed + 50, 10 << seed)));

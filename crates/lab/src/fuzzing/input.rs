@@ -33,6 +33,26 @@ impl<'a> Input<'a> {
         now
     }
 
+    /// Returns a value for a word that has this one: an end of its range, a limit of the format, a
+    /// neighbour, or any number.
+    pub fn edge(&mut self, word: u64) -> u64 {
+        let limit = 1_u64 << self.pick(&[29, 32, 41, 42, 48, 60, 63]);
+        match self.byte() % 12 {
+            0 => 0,
+            1 => 1,
+            2 => u64::MAX,
+            3 => word.wrapping_add(1),
+            4 => word.wrapping_sub(1),
+            5 => word ^ 1 << (self.byte() % 64),
+            6 => limit,
+            7 => limit - 1,
+            8 => limit + 1,
+            9 => word.wrapping_add(4096),
+            10 => self.number(2),
+            _ => self.number(8),
+        }
+    }
+
     /// Selects one of the values by the next byte.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[usize::from(self.byte()) % from.len()]

@@ -24,6 +24,7 @@
 //! | [`points`] | the durable point that an open goes back to |
 //! | [`ground`] | the scratch folder |
 //! | [`life`] | the use of an opened pair |
+//! | [`live`] | changed words of real stores and streams, and the use of what they leave |
 //! | [`templates`] | images that crashes leave |
 
 pub mod entry_decode;
@@ -33,6 +34,7 @@ pub mod image;
 pub mod input;
 pub mod journal_decode;
 pub mod life;
+pub mod live;
 pub mod mismatch;
 pub mod open_bytes;
 pub mod open_mutated;

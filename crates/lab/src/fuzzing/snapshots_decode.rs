@@ -3,11 +3,13 @@
 //!
 //! ```text
 //! 0  bits 0-1: bytes of a table, bytes of a segment, fields of a table, fields of records;
+//!    bit 2: instead, words of the store of a pair, which is then used (`live`);
 //!    bit 7: checksums are repaired
-//! 1- the bytes, or the fields
+//! 1- the bytes, the fields, or the changes
 //! ```
 
 use super::input::{Input, filling};
+use super::live;
 use atomic_mmap::testing::snapshots::SegmentIndex;
 use atomic_mmap::testing::snapshots::segment::{self, Record, SealSum, SegmentHeader};
 use atomic_mmap::testing::snapshots::table::{Entry, Flags, Table};
@@ -25,7 +27,8 @@ const HEAD: usize = 128;
 pub fn run(input: &[u8]) {
     let mut input = Input(input);
     let first = input.byte();
-    match first & 3 {
+    match first & 7 {
+        4.. => live::store(&mut input),
         0 => table_bytes(input.0, first >> 7 == 1),
         1 => segment_bytes(input.0, first >> 7 == 1),
         2 => table(&mut input),
@@ -38,6 +41,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (kind, seed) in [2, 3].into_iter().flat_map(|kind| (0..6).map(move |seed| (kind, seed))) {
         seeds.push([&[kind][..], &filling(seed + 70, 20 << seed)].concat());
+    }
+    for seed in 0..12 {
+        seeds.push([&[4][..], &filling(seed + 110, 20)].concat());
     }
     for seed in 0..4 {
         let bytes = filling(seed + 90, 60 << seed);
@@ -73,6 +79,9 @@ fn second_table(bytes: &[u8]) -> Option<Table> {
         return None;
     }
     let (highest, rollback, doubted) = (word(bytes, 24), word(bytes, 40), word(bytes, 80));
+    if [16, 24, 32].iter().any(|at| word(bytes, *at) >> 63 == 1) {
+        return None;
+    }
     if doubted > highest || bytes[104..HEAD].iter().any(|byte| *byte != 0) {
         return None;
     }
@@ -183,7 +192,8 @@ fn second_records(bytes: &[u8]) -> Vec<(usize, Record)> {
         let (epoch, page, mask) = (word(rest, 8), word(rest, 16), word(rest, 24));
         let is_whole = half(rest, 0) == crc32c_append(second_seed(), &rest[4..LINE])
             && half(rest, 4) == crc32c_append(second_seed(), &rest[LINE..len]);
-        let is_right = epoch != 0 && mask != 0 && page < layout::MAX_LEN / PAGE as u64;
+        let is_right =
+            epoch != 0 && epoch >> 63 == 0 && mask != 0 && page < layout::MAX_LEN / PAGE as u64;
         let sum = match (word(rest, 32), word(rest, 40)) {
             (0, 0) => Some(SealSum::Unknown),
             (sum, 1) => Some(SealSum::Known(sum)),

@@ -6,7 +6,8 @@
 //! 1-    operations: which one (bits 0-3), the name (bits 4-6), then its numbers; operation 15
 //!       ends them
 //! ...   damage, 5 bytes each: where (bits 0-1: anywhere, in the directory, in the head or the
-//!       segments of a log; bits 2-3: what), how far (3), the new byte
+//!       segments of a log; bits 2-3: what; bit 4: instead a word, by `Input::edge`), how far (3), the
+//!       new byte
 //! ```
 //!
 //! The checksums are computed here a second time, from `docs/structures.md`.
@@ -328,6 +329,10 @@ fn damage(bytes: &mut [u8], input: &mut Input<'_>) {
         _ if heads.is_empty() => far % 64,
         _ => heads[far % heads.len()] + 8 + (far >> 8) % 88,
     };
+    if let (true, Some(word)) = (where_ & 16 != 0, bytes[at / 8 * 8..].first_chunk_mut::<8>()) {
+        *word = input.edge(u64::from_le_bytes(*word)).to_le_bytes();
+        return;
+    }
     match where_ >> 2 & 3 {
         0 => bytes[at] = new,
         1 => bytes[at] = bytes[at].wrapping_add(1),
