@@ -301,8 +301,8 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Copies `len` bytes of words at `from` to `to`. Does not read the old words there, since they may hold
-    /// anything.
+    /// Copies `len` bytes of words at `from` to `to`. Does not read the old words there, since they
+    /// may hold anything.
     fn copy_words(&self, from: u64, to: u64, len: usize) -> Result<()> {
         let mut words = vec![0; len];
         self.read(&mut words, from)?;

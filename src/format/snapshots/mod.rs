@@ -29,7 +29,7 @@ pub const TABLE: usize = 256 << 10;
 pub const TABLES_END: u64 = 2 * TABLE as u64;
 /// Offset of the first segment.
 pub const SEGMENTS: u64 = 2 << 20;
-/// No store is longer: its mapping, beside those of the pair, has to fit the addresses of a process.
+/// No store is longer: its mapping has to fit the addresses of a process, beside those of the pair.
 pub const LONGEST: u64 = 64 << 40;
 /// Bytes in a segment.
 pub const SEGMENT: usize = 64 << 10;

@@ -17,7 +17,7 @@ const MOST: u64 = 64 << 20;
 const SEGMENTS: u64 = 2 << 20;
 const SEGMENT: u64 = 64 << 10;
 const BLOCK: usize = 4096;
-/// Bytes of a structure whose words are tried: a superblock is the longest header.
+/// Bytes of a structure in which each word is tried: a superblock is the longest header.
 const SAID: usize = 512;
 
 /// A file of a pair.
@@ -196,7 +196,7 @@ impl Left {
         }
         all.extend(self.of_journal(&uuid, session));
         all.extend(self.of_snapshots(&uuid));
-        // A place without a whole structure has none whose words could count.
+        // A structure that is not whole does not count, whatever its words say.
         all.retain(|Structure { file, at, len, seal, .. }| {
             let bytes = read(self.path(*file), *at, *len);
             let mut sealed = bytes.clone();
@@ -409,8 +409,32 @@ fn use_structures(file: &AtomicMappedFile) -> Result<(), Error> {
     roots.check()
 }
 
-/// A log whose positions have come to their end takes no more, and stays readable: an append that
-/// went past it would leave a head that every later call refuses.
+/// An append past the last position would leave a head that every later call refuses.
+#[test]
+fn a_log_at_its_last_positions_takes_what_fits_and_stays_readable() {
+    let ground = common::ram();
+    let scratch = ground.scratch();
+    let file = options(&ground).open(scratch.file("state.dat")).expect("open");
+    let roots = Roots::open(file.try_clone().expect("another handle")).expect("a directory");
+    let log = roots.log("log").expect("make");
+    let mut bytes = common::read_all(&file);
+    let head = (0..bytes.len()).step_by(4096).find(|at| bytes[*at..].starts_with(b"AtomLogs"));
+    let head = head.expect("the head of the log");
+    // Where a block begins: 16 bytes before the last position.
+    let end = (1_u64 << 60) / 4080 * 4080;
+    // Both ends of the log, and the block in which its next segment begins.
+    for (at, value) in [(48, end), (56, end), (80, end / 4080)] {
+        bytes[head + at..][..8].copy_from_slice(&value.to_le_bytes());
+    }
+    seal_at(12, b"")(&mut bytes[head..head + 96]);
+    file.write_at(&bytes[head..head + 96], head as u64).expect("write");
+    let full = log.append(&[[1; 200]]).expect_err("no position is left");
+    assert!(full.to_string().contains("positions of a log"), "{full}");
+    assert_eq!(log.append(&[[2; 7]]).expect("it fits"), 0);
+    assert_eq!(log.get(0).expect("readable"), Some(vec![2; 7]));
+    roots.check().expect("whole");
+}
+
 #[test]
 fn words_of_names_and_logs_at_the_ends_of_their_ranges() {
     let ground = common::ram();

@@ -6,8 +6,8 @@
 //! 1-    operations: which one (bits 0-3), the name (bits 4-6), then its numbers; operation 15
 //!       ends them
 //! ...   damage, 5 bytes each: where (bits 0-1: anywhere, in the directory, in the head or the
-//!       segments of a log; bits 2-3: what; bit 4: instead a word, by `Input::edge`), how far (3), the
-//!       new byte
+//!       segments of a log; bits 2-3: what; bit 4: instead a word, by `Input::edge`), how far
+//!       (3), the new byte
 //! ```
 //!
 //! The checksums are computed here a second time, from `docs/structures.md`.
