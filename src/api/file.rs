@@ -95,19 +95,18 @@ impl AtomicMappedFile {
 
     pub(crate) fn open_on(platform: Platform, options: Options, path: &Path) -> Result<Self> {
         let name = platform.name(path).map_err(|e| Error::of_opening(path, e))?;
-        Self::open_named(platform, options, path, &name)
+        Self::open_named(platform, options, (path, &name))
     }
 
-    /// Opens the file of a name. `path` is the one that the caller gave.
+    /// Opens the file of a path that the caller gave, and that was resolved to a name.
     pub(crate) fn open_named(
         platform: Platform,
         options: Options,
-        path: &Path,
-        name: &Name,
+        of: (&Path, &Name),
     ) -> Result<Self> {
         let options = options.into_opened();
         let close_mode = Mutex::new(options.close_on_drop);
-        let engine = crate::recovery::open(platform, &options, (path, name))?;
+        let engine = crate::recovery::open(platform, &options, of)?;
         let shared = Arc::new(Shared { engine: Arc::clone(&engine), close_mode });
         Ok(AtomicMappedFile { engine, shared })
     }

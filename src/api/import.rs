@@ -177,7 +177,7 @@ fn import_new(
     let Header { to, .. } = spool.header();
     // An empty file would get a length.
     let options = if planted!(ImportTakesLength) { options } else { options.len(0) };
-    let file = AtomicMappedFile::open_named(platform, options, path, &name)?;
+    let file = AtomicMappedFile::open_named(platform, options, (path, &name))?;
     let sealed = file.engine().seal_as_of(to.nanos, &to.name, Flags::default())?;
     Ok((file, report(SnapshotInfo::new(sealed, 0), &spool)))
 }
