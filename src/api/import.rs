@@ -76,10 +76,13 @@ impl AtomicMappedFile {
         let (path, engine) = (self.path(), self.engine());
         engine.check_usable()?;
         engine.check_writable()?;
-        let spool = Spool::receive(&engine.platform, &engine.name, reader, |header| {
+        let home = engine.platform.stat(engine.home.file());
+        let owner = home.map_err(|e| Error::io("look up", &path, e))?.uid;
+        let of = (&engine.name, owner);
+        let spool = Spool::receive(&engine.platform, of, reader, |header| {
             let name = &header.to.name;
             if engine.live_snapshot(name).is_ok() {
-                spool::remove_leftover(&engine.platform, &engine.name, header);
+                spool::remove_leftover(&engine.platform, of, header);
                 let why = SnapshotError::Exists { name: name.clone() };
                 return Err(Error::Snapshot { path: path.to_owned(), why });
             }
@@ -160,7 +163,8 @@ fn import_new(
     if platform.stat_name(&name).map_err(|e| Error::io("look up", path, e))?.is_some() {
         return Err(Error::io("create", path, ErrorKind::AlreadyExists.into()));
     }
-    let spool = Spool::receive(&platform, &name, reader, |header| {
+    let of = (&name, platform.user());
+    let spool = Spool::receive(&platform, of, reader, |header| {
         let (len, most) = (header.to.len, options.max_len);
         // Before the file is made: it would stay.
         if let Some(max_len) = most.filter(|most| *most < len && !planted!(ImportChecksLate)) {
@@ -229,7 +233,7 @@ fn fill(spool: &Spool, file: &File, new: &Name, path: &Path) -> Result<()> {
                 continue;
             }
             let at = change.page.start();
-            let len = (to.len - at).min(PAGE as u64);
+            let len = to.len.saturating_sub(at).min(PAGE as u64);
             let written = platform.write_at(file, id, &page[..len as usize], at);
             written.map_err(|e| Error::io_of_range("write", new.path(), at, len, e))?;
         }

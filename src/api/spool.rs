@@ -43,6 +43,8 @@ pub(super) struct Spool {
     pub platform: Platform,
     /// The home file.
     pub home: Name,
+    /// The user that the home file belongs to, or will belong to.
+    owner: u32,
     name: Name,
     file: File,
     header: Header,
@@ -85,14 +87,16 @@ pub(super) fn progress_of(home: &Path) -> Result<u64> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(0),
         Err(e) => return Err(Error::io("look up", home, e)),
     };
-    let Some((name, file)) = find(&platform, &home)? else { return Ok(0) };
+    let there = platform.stat_name(&home).map_err(|e| Error::io("look up", home.path(), e))?;
+    let owner = there.map_or(platform.user(), |home| home.uid);
+    let Some((name, file)) = find(&platform, (&home, owner))? else { return Ok(0) };
     let found = scan(&Reader::of(&platform, &file, &name)?, u64::MAX)?;
     Ok(found.map_or(0, |(_, found, _)| found.frames))
 }
 
 /// Opens the spool of a home file, if there is one.
-fn find(platform: &Platform, home: &Name) -> Result<Option<(Name, File)>> {
-    for name in beside(home, SPOOL) {
+fn find(platform: &Platform, home: (&Name, u32)) -> Result<Option<(Name, File)>> {
+    for name in beside(home.0, SPOOL) {
         match open(platform, (home, &name), false) {
             Ok(found) => return Ok(found.map(|(file, _)| (name, file))),
             Err(error) if is_anothers(&error) => {}
@@ -113,10 +117,11 @@ fn is_anothers(error: &Error) -> bool {
 const OPEN: &str = "open";
 
 /// Opens a spool, and makes it if there is none and it `is_made`. Fails if another user, or another
-/// name of the file, could change its bytes behind the checks.
+/// name of the file, could change its bytes behind the checks. The home file has its owner from the
+/// caller: its name may be that of another user's file for a moment.
 fn open(
     platform: &Platform,
-    (home, name): (&Name, &Name),
+    (home, name): ((&Name, u32), &Name),
     is_made: bool,
 ) -> Result<Option<(File, FileStat)>> {
     let io = |call| move |e| Error::io(call, name.path(), e);
@@ -147,9 +152,11 @@ fn open(
     Ok(Some((file, stat)))
 }
 
-fn check_trust(platform: &Platform, (home, name): (&Name, &Name), stat: &FileStat) -> Result<()> {
-    let owner = platform.stat_name(home).map_err(|e| Error::io("look up", home.path(), e))?;
-    let owner = owner.map_or(platform.user(), |home| home.uid);
+fn check_trust(
+    platform: &Platform,
+    ((home, owner), name): ((&Name, u32), &Name),
+    stat: &FileStat,
+) -> Result<()> {
     let why = match trust::distrusts(platform, stat, owner) {
         _ if stat.is_link => Distrust::IsLink,
         _ if !stat.is_regular => Distrust::IsIrregular,
@@ -161,9 +168,9 @@ fn check_trust(platform: &Platform, (home, name): (&Name, &Name), stat: &FileSta
 }
 
 /// Opens or makes a spool under the first name that no other user has taken, and takes its lock.
-fn open_locked(platform: &Platform, home: &Name) -> Result<(Name, File)> {
+fn open_locked(platform: &Platform, home: (&Name, u32)) -> Result<(Name, File)> {
     let mut taken = None;
-    for name in beside_others(platform, home, SPOOL) {
+    for name in beside_others(platform, home.0, SPOOL) {
         // Another user that makes and removes the name all the time only costs this name.
         for _ in 0..TRIES {
             match open(platform, (home, &name), true) {
@@ -180,7 +187,8 @@ fn open_locked(platform: &Platform, home: &Name) -> Result<(Name, File)> {
             }
         }
     }
-    Err(taken.unwrap_or_else(|| Error::io("create", home.path(), ErrorKind::AlreadyExists.into())))
+    let exists = || Error::io("create", home.0.path(), ErrorKind::AlreadyExists.into());
+    Err(taken.unwrap_or_else(exists))
 }
 
 /// Takes the lock of a spool. Returns `false` if the receiver that had the lock has removed the
@@ -249,7 +257,7 @@ fn scan(spool: &Reader<'_>, most: u64) -> Result<Option<(Header, Progress, u64)>
 
 /// Removes the spool of this file if it is of the stream with this header, which the file has taken
 /// already: a process died between the commit of the import and the removal.
-pub(super) fn remove_leftover(platform: &Platform, home: &Name, header: &Header) {
+pub(super) fn remove_leftover(platform: &Platform, home: (&Name, u32), header: &Header) {
     let remove = || -> Result<()> {
         let Some((name, file)) = find(platform, home)? else { return Ok(()) };
         if !platform.try_lock(&file).is_ok_and(|is_free| is_free) {
@@ -266,21 +274,21 @@ pub(super) fn remove_leftover(platform: &Platform, home: &Name, header: &Header)
 }
 
 impl Spool {
-    /// Receives a stream for a file. `check` may refuse it by its header. If the transfer breaks,
+    /// Receives a stream for a file of this owner. `check` may refuse it by its header. If the transfer breaks,
     /// the whole frames stay.
     pub fn receive(
         platform: &Platform,
-        home: &Name,
+        (home, owner): (&Name, u32),
         from: impl Read,
         check: impl FnOnce(&Header) -> Result<()>,
     ) -> Result<Spool> {
         let mut stream = Stream::begin(from, home.path())?;
         check(&stream.header)?;
         let (platform, home) = (platform.clone(), home.clone());
-        let (name, file) = open_locked(&platform, &home)?;
+        let (name, file) = open_locked(&platform, (&home, owner))?;
         let header = Header { first_frame: 0, ..stream.header.clone() };
         let progress = Progress::default();
-        let mut spool = Spool { platform, home, name, file, header, progress };
+        let mut spool = Spool { platform, home, owner, name, file, header, progress };
         spool.fill(&mut stream).inspect_err(|error| {
             // It would keep the space that is missing.
             if matches!(error, Error::NoSpace { .. }) {
@@ -343,7 +351,7 @@ impl Spool {
         for name in beside_others(platform, home, UNFINISHED) {
             let io = |call, e| Error::io(call, name.path(), e);
             if let Some(there) = platform.stat_name(&name).map_err(|e| io("look up", e))? {
-                if check_trust(platform, (home, &name), &there).is_err() {
+                if check_trust(platform, ((home, self.owner), &name), &there).is_err() {
                     continue;
                 }
                 platform.remove(&name).map_err(|e| io("remove", e))?;
@@ -380,6 +388,10 @@ impl Received for Spool {
 
     fn each_frame(&self, take: TakeFrame<'_>) -> Result<u64> {
         let mut stream = self.reader()?.stream()?;
+        // The home file's owner may have written to it since it was received.
+        if !stream.header.is_of_one_stream(&self.header) {
+            return stream.damaged(0, "it is another stream than the one that was received");
+        }
         loop {
             match stream.next()? {
                 Next::Changes(changes) => take(&changes, &stream.body)?,
@@ -403,7 +415,8 @@ mod tests {
         let platform = Platform::native();
         let home = platform.name(&folder.join("home")).expect("a name");
         let name = beside(&home, SPOOL).next().expect("a name");
-        let open = || open(&platform, (&home, &name), true).expect("open").expect("made");
+        let of = (&home, platform.user());
+        let open = || open(&platform, (of, &name), true).expect("open").expect("made");
         let (first, stat) = open();
         assert!(lock(&platform, &name, (&first, &stat)).expect("lock"));
         let (late, of_late) = open();
@@ -412,7 +425,7 @@ mod tests {
         remove_own(&platform, &name, &first).expect("remove");
         platform.unlock(&first).expect("unlock");
         assert!(!lock(&platform, &name, (&late, &of_late)).expect("lock"));
-        let _third = open_locked(&platform, &home).expect("a spool of its own");
+        let _third = open_locked(&platform, of).expect("a spool of its own");
         fs::remove_dir_all(&folder).expect("removed");
     }
 }

@@ -69,7 +69,7 @@ impl<'p, R: Read> Stream<'p, R> {
         Ok(Stream { from, path, offset, header, seed, progress, head, body })
     }
 
-    fn damaged<T>(&self, offset: u64, what: &'static str) -> Result<T> {
+    pub fn damaged<T>(&self, offset: u64, what: &'static str) -> Result<T> {
         let why = StreamError::Damaged { offset, what, frames: self.progress.frames };
         Err(Error::Stream { path: self.path.to_owned(), why })
     }
