@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `.atomic-mmap.<inode>` | the home file with that inode number |
 //! | `.atomic-mmap.<inode>-<birth>` | that home file, if the first name was taken |
-//! | `.atomic-mmap.<inode>-<birth>-<index>` | that home file, if both names were taken |
+//! | `.atomic-mmap.<inode>-<birth>-<index>` | that home file, if both names were taken: the next index, or a random one if all are |
 //! | a name made from the inode that the mark names | a home file that was copied with its mark |
 //!
 //! The mark holds the index of a name of the third form. A pair is known by its uuid, which the
@@ -34,8 +34,10 @@ const MOST_LISTED: usize = 1024;
 /// Largest number of reflection files that are opened in a folder.
 const MOST_LOOKED_AT: usize = 64;
 
-/// Number of names that a home file may have for its reflection file.
+/// Number of names that a home file may have for its reflection file, besides random ones.
 const NAMES: u32 = 16;
+/// Number of random names that are tried.
+const RANDOM_NAMES: u32 = 4;
 
 /// The proof that a whole superblock gives about the home file that is being opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,9 +87,17 @@ impl Opening<'_> {
     }
 
     /// Returns the names that a new reflection file of the home file may have, the usual one first.
+    /// Another user may have taken those that can be foreseen. The last ones are random, where the
+    /// home file has a mark that leads the next opening to them.
     pub(super) fn new_names(&self, home: &FileStat) -> impl Iterator<Item = Name> {
         let own = key_of(&identity_of(home));
-        (0..NAMES).map(move |index| self.name_of(own, index))
+        let randoms = if self.home_keeps_marks.get() { RANDOM_NAMES } else { 0 };
+        let random = move |_| {
+            let [a, b, c, d, ..] = self.platform.new_uuid();
+            u32::from_le_bytes([a, b, c, d]) | NAMES
+        };
+        let indices = (0..NAMES).chain((0..randoms).map(random));
+        indices.map(move |index| self.name_of(own, index))
     }
 
     fn name_of(&self, key: Key, index: u32) -> Name {

@@ -29,7 +29,9 @@ impl Opening<'_> {
             return Ok(Named::Nothing);
         };
         if named.is_link && !planted!(LinkFollowed) {
-            return Ok(Named::Distrusted(Distrust::IsLink));
+            // Another user's link is like any file of that user: it has to stop nothing.
+            let foreign = distrusts(self.platform, &named, home.uid);
+            return Ok(Named::Distrusted(foreign.unwrap_or(Distrust::IsLink)));
         }
         if !named.is_regular {
             return Ok(Named::Irregular);

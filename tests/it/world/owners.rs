@@ -158,6 +158,90 @@ fn a_link_of_another_user_in_a_shared_folder_is_not_followed() {
     opens().expect("a folder of few users");
 }
 
+/// The owner of a home file was asked by its name, so another user who had that name for a moment
+/// was taken for the owner: that user's file kept the stream, and could change it.
+#[test]
+fn a_stream_is_kept_in_no_file_of_a_user_that_had_the_name_for_a_moment() {
+    /// At the first read another user has the names of the home file and of the spool, and at the
+    /// next one the name of the spool alone.
+    struct Taken<'a>(u32, &'a Path, &'a [u8]);
+    impl std::io::Read for Taken<'_> {
+        fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+            self.0 += 1;
+            let spool = self.1.with_file_name(".atomic-mmap-import-new");
+            match self.0 {
+                1 => {
+                    for name in [self.1, &spool] {
+                        fs::write(name, b"")?;
+                        chown(name, Some(OTHER), None)?;
+                    }
+                }
+                2 => fs::remove_file(self.1)?,
+                _ => {}
+            }
+            let len = to.len().min(400);
+            self.2.read(&mut to[..len])
+        }
+    }
+    if !is_root() {
+        return;
+    }
+    let scratch = shared_folder();
+    let file = options().open(scratch.file("state.dat")).expect("open");
+    write_and_sync(&file);
+    file.snapshot("a").expect("seal");
+    let mut stream = Vec::new();
+    file.export(None, "a", &mut stream).expect("export");
+    let path = scratch.file("new");
+    let (made, _) = options().import(&path, Taken(0, &path, &stream)).expect("a new file");
+    assert_eq!(state_of(&made), "paid");
+    let spool = scratch.file(".atomic-mmap-import-new");
+    assert_eq!(fs::read(&spool).expect("read"), b"", "no byte of the stream");
+    assert_eq!(fs::metadata(&spool).expect("stat").uid(), OTHER);
+}
+
+/// All names that companions have by the home file's number can be foreseen, and a link at one of
+/// them was an error.
+#[test]
+fn names_that_another_user_has_taken_keep_no_file_from_opening() {
+    if !is_root() || !places::disk_keeps_marks() {
+        return;
+    }
+    for suffixes in [&[""][..], &[".journal"], &[".snapshots"], &[".new"]] {
+        for is_link in [true, false] {
+            let scratch = shared_folder();
+            let path = scratch.file("state.dat");
+            fs::write(&path, vec![0; LEN as usize]).expect("write");
+            let told = fs::metadata(&path).expect("stat");
+            let born = told.created().expect("born").duration_since(std::time::UNIX_EPOCH);
+            let born = born.expect("after 1970");
+            let first = format!(".atomic-mmap.{:x}", told.ino());
+            let second = format!("{first}-{:x}.{:x}", born.as_secs(), born.subsec_nanos());
+            let further = (2..16).map(|n| format!("{second}-{n:x}"));
+            for name in [first, second.clone()].into_iter().chain(further) {
+                for suffix in suffixes {
+                    let name = scratch.file(&format!("{name}{suffix}"));
+                    match is_link {
+                        true => symlink("victim", &name).expect("a link"),
+                        false => fs::write(&name, b"another user's").expect("write"),
+                    }
+                    lchown(&name, Some(OTHER), None).expect("chown");
+                }
+            }
+            let open = || options().open(&path).expect("open under another name");
+            let file = open();
+            write_and_sync(&file);
+            file.snapshot("a").expect("seal");
+            file.close(CloseMode::Fast).expect("close");
+            died(&path);
+            assert!(["paid", "more"].contains(&state_of(&open()).as_str()));
+            let look = options().inspect(&path).expect("inspect");
+            assert_eq!(look.snapshots.len(), 1);
+            assert!(!scratch.file("victim").exists());
+        }
+    }
+}
+
 /// A leftover of another user must not hinder a new file, even with its inode number.
 #[test]
 fn a_leftover_of_another_user_is_left_alone() {

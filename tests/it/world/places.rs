@@ -167,7 +167,7 @@ fn a_file_is_one_pair_by_whatever_link_it_is_opened() {
 }
 
 /// Returns `true` if a home file on the disk of these tests has a mark.
-fn disk_keeps_marks() -> bool {
+pub fn disk_keeps_marks() -> bool {
     let scratch = disk().scratch();
     let probe = fs::File::create(scratch.file("probe")).expect("create");
     let platform = atomic_mmap::testing::recorder::Recorder::new().platform();
