@@ -354,7 +354,10 @@ fn own(copy: &File, file: &File) -> io::Result<()> {
     let is = copy.metadata()?;
     let is_owned = (is.uid(), is.gid()) == (like.uid(), like.gid());
     let list = rustix::fs::fgetxattr(file, "system.posix_acl_access", &mut [0_u8; 0][..]);
-    let has_list = !matches!(list, Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP));
-    let mask = if is_owned && !has_list { 0o777 } else { 0o700 };
+    let has_list = !matches!(list, Err(Errno::NODATA | Errno::OPNOTSUPP));
+    // The folder may have given the copy a list of its own, which would let others read it.
+    let removed = rustix::fs::fremovexattr(copy, "system.posix_acl_access");
+    let is_free = matches!(removed, Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP));
+    let mask = if is_owned && !has_list && is_free { 0o777 } else { 0o700 };
     copy.set_permissions(Permissions::from_mode(like.mode() & mask))
 }

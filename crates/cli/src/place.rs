@@ -14,13 +14,15 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CString, OsString};
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The beginning of the names of scratch folders.
 const SCRATCH: &str = ".atomic-mmap-scratch-";
+/// How often a scratch folder is made that another user exchanges at once.
+const TRIES: usize = 16;
 const NEW: OFlags = OFlags::CREATE.union(OFlags::EXCL);
 
 /// The scratch folders to remove if the command is interrupted. They are made and removed under the
@@ -50,8 +52,15 @@ impl Folder {
     fn open(path: &Path) -> Result<Folder, Failure> {
         // A link at its end leads to the folder, as it does for an open of a name in it.
         let inside = path.join(".");
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = rustix::fs::openat(CWD, inside, flags, Mode::empty());
+        let open = |how| {
+            let flags = how | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::openat(CWD, &inside, flags, Mode::empty())
+        };
+        let open = match open(OFlags::RDONLY) {
+            // Names can be made in a folder that cannot be listed.
+            Err(Errno::ACCESS) => open(OFlags::PATH),
+            opened => opened,
+        };
         let open = open.map_err(|e| Failure::io(path)(e.into()))?;
         Ok(Folder { open: Arc::new(open), path: path.to_owned() })
     }
@@ -92,9 +101,28 @@ impl Place {
         // A link, and no rename, so that a file that came meanwhile is not replaced.
         rustix::fs::linkat(from, COPY, to, &self.name, AtFlags::empty())
             .map_err(|e| Failure::io(&self.path)(e.into()))?;
-        rustix::fs::fsync(to).map_err(|e| Failure::io(&self.folder.path)(e.into()))?;
+        let synced = match rustix::fs::fsync(to) {
+            // It was opened to make names alone: all of its file system is synced.
+            Err(Errno::BADF) => rustix::fs::syncfs(from),
+            synced => synced,
+        };
+        synced.map_err(|e| Failure::io(&self.folder.path)(e.into()))?;
         Ok(made)
     }
+}
+
+/// Writes a file anew in a folder. What had its name is removed, and no link is followed.
+pub fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+    let failed = |e: io::Error| Failure::io(&folder.join(name))(e);
+    let Folder { open, .. } = Folder::open(folder)?;
+    match rustix::fs::unlinkat(&open, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(failed(error.into())),
+    }
+    let flags = OFlags::WRONLY | NEW | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o666);
+    let made = rustix::fs::openat(&open, name, flags, mode).map_err(|e| failed(e.into()))?;
+    File::from(made).write_all(bytes).map_err(failed)
 }
 
 /// A scratch folder, removed on drop and on SIGINT.
@@ -114,19 +142,34 @@ impl Scratch {
     fn make(folder: &Folder) -> Result<Scratch, Failure> {
         let failed = |error: io::Error| Failure::io(&folder.path)(error);
         let mut to_remove = to_remove();
-        let made = Made::make(folder).map_err(failed)?;
-        let made = Arc::new(made);
+        // Another user of the folder may be at work there, and has to win each time.
+        let mut tries = (0..TRIES).map(|_| Made::make(folder));
+        let is_over = |made: &io::Result<Made>| {
+            !made.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+        };
+        let made = match tries.find(is_over) {
+            Some(made) => made,
+            None => Made::make(folder),
+        };
+        let made = Arc::new(made.map_err(failed)?);
         to_remove.push(Arc::clone(&made));
         Ok(Scratch(made))
     }
 
-    /// Returns the path of a file in the folder, which leads there by the folder's descriptor.
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.folder_path().join(name)
+    /// Calls `act` with the folder as the current one: a name is then one in the folder, whatever
+    /// has the folder's own name.
+    pub fn inside<T>(&self, act: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        let failed = |e: Errno| Failure::io(&self.0.folder.path)(e.into());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let before = rustix::fs::openat(CWD, ".", flags, Mode::empty()).map_err(failed)?;
+        rustix::process::fchdir(&self.0.own).map_err(failed)?;
+        let done = act();
+        rustix::process::fchdir(before).map_err(failed)?;
+        done
     }
 
-    /// Returns the path of the folder, which leads there by its descriptor.
-    pub fn folder_path(&self) -> PathBuf {
+    /// Returns a path of the folder, which leads there by its descriptor.
+    pub fn path(&self) -> PathBuf {
         format!("/proc/self/fd/{}", self.0.own.as_raw_fd()).into()
     }
 
@@ -246,13 +289,28 @@ mod tests {
         }
     }
 
+    /// `man` wrote its pages through links that another user had put at their names.
+    #[test]
+    fn a_file_that_is_written_anew_is_written_through_no_link() {
+        let around = tempfile::tempdir().expect("a folder");
+        let victim = around.path().join("victim");
+        fs::write(&victim, b"precious").expect("write");
+        for name in ["page", "page", "new"] {
+            symlink(&victim, around.path().join("page")).ok();
+            write(around.path(), name, b"text").expect("write");
+            assert_eq!(fs::read(around.path().join(name)).expect("read"), b"text");
+        }
+        assert_eq!(fs::read(&victim).expect("read"), b"precious");
+    }
+
     #[test]
     fn a_scratch_folder_goes_with_its_files_and_not_with_those_of_another_folder() {
         let around = tempfile::tempdir().expect("a folder");
         let scratch = Scratch::within(around.path()).expect("make");
         scratch.make_file("copy").expect("make");
         scratch.make_file("copy").expect_err("it is there");
-        fs::write(scratch.path("more"), b"by its path").expect("write");
+        let inside = || fs::write("more", b"by its name").map_err(Failure::io(around.path()));
+        scratch.inside(inside).expect("write");
         let name = around.path().join(&scratch.0.name);
         assert_eq!(names(&name), 2);
         drop(scratch);
@@ -263,7 +321,7 @@ mod tests {
         fs::rename(&name, around.path().join("moved")).expect("rename");
         fs::create_dir(&name).expect("a folder");
         fs::write(name.join("theirs"), b"").expect("write");
-        fs::write(scratch.path("copy"), b"ours").expect("write");
+        fs::write(scratch.path().join("copy"), b"ours").expect("write");
         drop(scratch);
         assert_eq!((names(&name), names(&around.path().join("moved"))), (1, 0));
     }

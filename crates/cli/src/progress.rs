@@ -48,7 +48,7 @@ impl PairScratch {
     pub fn options(&self, common: &Common) -> Options {
         let options = common.options();
         match &self.companions {
-            Some(companions) => options.reflection_dir(companions.folder_path()),
+            Some(companions) => options.reflection_dir(companions.path()),
             None => options,
         }
     }

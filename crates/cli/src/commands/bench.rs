@@ -13,7 +13,7 @@ const LEN: u64 = 16 << 20;
 pub fn run(common: &Common, of: &Bench) -> Result<Outcome, Failure> {
     let scratch = PairScratch::within(&of.folder, common)?;
     let options = scratch.options(common).create(true).len(LEN);
-    let file = options.open(scratch.home().path("bench"))?;
+    let file = scratch.home().inside(|| Ok(options.open("bench")?))?;
     let time = Duration::from_secs_f64(of.seconds);
     let mut report = Report::new("bench");
     report.path("folder", Some(&of.folder));

@@ -14,10 +14,10 @@ pub fn run(common: &Common, of: &Cp) -> Result<Outcome, Failure> {
     let place = Place::of(&of.to)?;
     let len = place.fill(|scratch, name| {
         match shown(common.options()).read_only(true).open(&of.from) {
-            Ok(file) => {
-                file.copy_to(scratch.path(name))?;
+            Ok(file) => scratch.inside(|| {
+                file.copy_to(name)?;
                 Ok(file.len())
-            }
+            }),
             Err(busy @ Error::Busy { .. }) => {
                 Ok(live::copy(&of.from, &|| scratch.make_file(name))?.ok_or(busy)?)
             }

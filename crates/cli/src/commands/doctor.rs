@@ -25,7 +25,7 @@ pub fn run(common: &Common, of: &Folder) -> Result<Outcome, Failure> {
     probe.write_all(&[0; 4096]).map_err(failed())?;
     report.text("file_system", file_system(&probe));
     let options = scratch.options(common).create(true).len(4096);
-    let file = options.open(scratch.home().path("pair"))?;
+    let file = scratch.home().inside(|| Ok(options.open("pair")?))?;
     let (medium, now, synced) = (file.medium(), file.survives(), file.survives_after_sync());
     file.close(CloseMode::Spatial)?;
     // A forced medium says nothing about the file system.

@@ -2,8 +2,9 @@
 
 use crate::args::Args;
 use crate::outcome::{Failure, Outcome};
+use crate::place;
 use crate::report::print;
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use std::path::Path;
 
 pub fn completions(shell: clap_complete::Shell) -> Result<Outcome, Failure> {
@@ -19,7 +20,9 @@ pub fn man(folder: Option<&Path>) -> Result<Outcome, Failure> {
     match folder {
         Some(folder) => {
             std::fs::create_dir_all(folder).map_err(Failure::io(folder))?;
-            clap_mangen::generate_to(command, folder).map_err(Failure::io(folder))?;
+            let mut command = command.disable_help_subcommand(true);
+            command.build();
+            write_pages(&command, folder)?;
         }
         None => {
             let mut page = Vec::new();
@@ -28,4 +31,14 @@ pub fn man(folder: Option<&Path>) -> Result<Outcome, Failure> {
         }
     }
     Ok(Outcome::Ok)
+}
+
+/// Writes the pages of a command and of those in it.
+fn write_pages(command: &Command, folder: &Path) -> Result<(), Failure> {
+    for within in command.get_subcommands().filter(|within| !within.is_hide_set()) {
+        write_pages(within, folder)?;
+    }
+    let (page, mut text) = (clap_mangen::Man::new(command.clone()), Vec::new());
+    page.render(&mut text).map_err(Failure::printing)?;
+    place::write(folder, &page.get_filename(), &text)
 }

@@ -6,8 +6,11 @@ use crate::outcome::{Failure, Outcome};
 use crate::report::{Report, print};
 use crate::verdict;
 use atomic_mmap::Inspection;
+use rustix::fs::OFlags;
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -59,7 +62,7 @@ pub fn run(common: &Common, of: &Heatmap) -> Result<Outcome, Failure> {
         }
     };
     match &of.output {
-        Some(path) => std::fs::write(path, picture).map_err(Failure::io(path))?,
+        Some(path) => write(path, &picture).map_err(Failure::io(path))?,
         None => {
             print(&picture)?;
         }
@@ -131,4 +134,14 @@ pub fn changed(
             visit(*offset, *slices);
         }
     }
+}
+
+/// Writes a picture where the user wants it, as a shell does, but waits for no reader of a pipe.
+fn write(path: &Path, picture: &[u8]) -> std::io::Result<()> {
+    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let mut how = File::options();
+    how.write(true).create(true).truncate(true).custom_flags(nonblocking);
+    let mut file = how.open(path)?;
+    rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
+    file.write_all(picture)
 }

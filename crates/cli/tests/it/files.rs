@@ -68,7 +68,7 @@ found            OfThisFile { home: AsItWas, state: Closed }
 decision         closed; an open goes on with both files
 recovery is due  no
 page sums        none
-bytes read       293 KiB
+bytes read       256 KiB
 ok               yes
 
 "#]]
