@@ -77,7 +77,7 @@ impl AtomicMappedFile {
         engine.check_usable()?;
         engine.check_writable()?;
         let home = engine.platform.stat(engine.home.file());
-        let owner = home.map_err(|e| Error::io("look up", &path, e))?.uid;
+        let owner = home.map_err(|e| Error::io("look up", path, e))?.uid;
         let of = (&engine.name, owner);
         let spool = Spool::receive(&engine.platform, of, reader, |header| {
             let name = &header.to.name;

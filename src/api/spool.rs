@@ -274,8 +274,8 @@ pub(super) fn remove_leftover(platform: &Platform, home: (&Name, u32), header: &
 }
 
 impl Spool {
-    /// Receives a stream for a file of this owner. `check` may refuse it by its header. If the transfer breaks,
-    /// the whole frames stay.
+    /// Receives a stream for a file of this owner. `check` may refuse it by its header. If the
+    /// transfer breaks, the whole frames stay.
     pub fn receive(
         platform: &Platform,
         (home, owner): (&Name, u32),

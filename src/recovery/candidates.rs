@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `.atomic-mmap.<inode>` | the home file with that inode number |
 //! | `.atomic-mmap.<inode>-<birth>` | that home file, if the first name was taken |
-//! | `.atomic-mmap.<inode>-<birth>-<index>` | that home file, if both names were taken: the next index, or a random one if all are |
+//! | `.atomic-mmap.<inode>-<birth>-<index>` | that home file, if both were taken. At last random |
 //! | a name made from the inode that the mark names | a home file that was copied with its mark |
 //!
 //! The mark holds the index of a name of the third form. A pair is known by its uuid, which the

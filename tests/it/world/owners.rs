@@ -158,7 +158,7 @@ fn a_link_of_another_user_in_a_shared_folder_is_not_followed() {
     opens().expect("a folder of few users");
 }
 
-/// The owner of a home file was asked by its name, so another user who had that name for a moment
+/// The owner of a home file was asked by its name, so a user that had this name for a moment
 /// was taken for the owner: that user's file kept the stream, and could change it.
 #[test]
 fn a_stream_is_kept_in_no_file_of_a_user_that_had_the_name_for_a_moment() {
