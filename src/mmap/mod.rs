@@ -10,6 +10,7 @@
 //!
 //! Nothing here returns a reference into the mapping: bytes are copied in and out.
 
+mod own_data;
 mod rooms;
 mod two_sided;
 
@@ -19,7 +20,8 @@ pub use two_sided::Sides;
 use crate::mutant::{planted, unless};
 use crate::platform::{Copying, File, FileId, InLine, Mapping, Persistence, Place, Platform};
 use crate::primitive::{AtomicBool, AtomicU64, Ordering};
-use crate::units::{CHUNK, is_in_page};
+use crate::units::{CHUNK, ChunkIndex, is_in_page};
+use own_data::OwnData;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +40,8 @@ pub struct MappedFile {
     is_private: bool,
     /// `true` if bytes of a private mapping may differ from the file's.
     is_changed: AtomicBool,
+    /// Where they may.
+    own: OwnData,
 }
 
 impl MappedFile {
@@ -54,6 +58,7 @@ impl MappedFile {
         let (backed, zero) = (AtomicU64::new(0), AtomicU64::new(0));
         let len = len.min(mapping.len() as u64);
         let (is_private, is_changed) = (false, AtomicBool::new(false));
+        let own = OwnData::default();
         let mapped = MappedFile {
             platform,
             mapping,
@@ -64,6 +69,7 @@ impl MappedFile {
             path,
             is_private,
             is_changed,
+            own,
         };
         mapped.set_backed(len);
         mapped
@@ -80,8 +86,8 @@ impl MappedFile {
         self.is_private
     }
 
-    /// Tells a private mapping that its bytes are about to differ from the file's. From here on all
-    /// of it counts as data, and reads through the file see the mapping's bytes.
+    /// Tells a private mapping that its bytes are about to differ from the file's. From here on reads
+    /// through the file see the mapping's bytes.
     pub fn begin_private_changes(&self) {
         debug_assert!(self.is_private);
         self.is_changed.store(true, Ordering::Release);
@@ -421,6 +427,7 @@ impl MappedFile {
     /// written.
     pub fn write_file(&self, from: &[u8], offset: u64) -> io::Result<()> {
         if self.is_private {
+            self.own.note(offset, offset + from.len() as u64);
             self.copy_in(offset, from, Copying::Cached);
             return Ok(());
         }
@@ -468,6 +475,7 @@ impl MappedFile {
 
     fn allocate_to_end(&self, start: u64, end: u64) -> io::Result<()> {
         if self.is_private {
+            self.own.note(start, end);
             return Ok(());
         }
         // In the last page, what lies past the file's end is never written back and needs no space.
@@ -546,18 +554,16 @@ impl MappedFile {
     /// Returns the next offset, from `offset` on, that lies in a hole, as far as the file system
     /// tells. The end of the file counts as a hole.
     pub fn next_hole(&self, offset: u64) -> io::Result<u64> {
-        if self.differs() {
-            return Ok(self.len().max(offset));
-        }
-        self.platform.next_hole(&self.file, offset)
+        let hole = self.platform.next_hole(&self.file, offset)?;
+        // What was stored to holes of a private mapping counts as data, as far as the next look.
+        Ok(if self.own.next(hole) == Some(hole) { ChunkIndex::of(hole).end() } else { hole })
     }
 
     /// Returns the next offset, from `offset` on, where the file is not a hole.
     pub fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
-        if self.differs() {
-            return Ok((offset < self.len()).then_some(offset));
-        }
-        self.platform.next_data(&self.file, offset)
+        let own = self.own.next(offset).filter(|own| *own < self.len());
+        let data = self.platform.next_data(&self.file, offset)?;
+        Ok(data.into_iter().chain(own).min())
     }
 
     /// Returns the bytes of storage that the file has, as the file system counts them. `None` if

@@ -13,6 +13,7 @@ use std::path::Path;
 const CHILD: &str = concat!(module_path!(), "::plays_the_child_if_it_is_one");
 const LEN: u64 = 1_000_000;
 const PAGE: u64 = 4096;
+const LONG: u64 = 1 << 40;
 
 fn reader() -> Options {
     AtomicMappedFile::options().read_only(true)
@@ -193,7 +194,39 @@ fn plays_the_child_if_it_is_one() {
             let result = AtomicMappedFile::options().medium(Medium::Ram).open(&path);
             assert!(matches!(result, Err(Error::Busy { in_this_process: false, .. })));
         }
+        role if role.starts_with("leaves a long file on ") => {
+            let medium = role.rsplit(' ').next().and_then(|name| name.parse().ok());
+            let options = common::options(medium.expect("a medium")).create(true).len(LONG);
+            let file = options.durability(Durability::AtomicSync).max_len(LONG).open(&path);
+            let file = file.expect("open");
+            file.write_at(&[5; 9000], LONG / 2).expect("write");
+            file.sync().expect("sync");
+            file.write_at(&[6; 9000], LONG / 4).expect("write");
+            common::crash();
+        }
         other => panic!("{other}"),
+    }
+}
+
+/// Recovery in private memory counted all of the file as data from then on: a look at a file of
+/// some bytes and a TiB of holes took gigabytes and minutes.
+#[test]
+fn holes_of_a_file_that_a_reader_recovers_stay_holes() {
+    for ground in common::media() {
+        let scratch = ground.scratch();
+        let path = scratch.file("long.dat");
+        common::run_child(CHILD, &format!("leaves a long file on {}", ground.medium), &path);
+        let file = reader().medium(ground.medium).max_len(LONG).open(&path).expect("open");
+        assert_eq!(file.len(), LONG);
+        let data = file.data().expect("the parts with bytes");
+        let bytes: u64 = data.iter().map(|range| range.end - range.start).sum();
+        assert!(bytes < 64 << 20, "{ground:?}: {bytes} bytes of data");
+        assert!(data.iter().any(|range| range.contains(&(LONG / 2))), "{ground:?}: {data:?}");
+        let mut back = [0; 9000];
+        file.read_at(&mut back, LONG / 2).expect("read");
+        assert_eq!(back, [5; 9000], "{ground:?}: it was synced");
+        file.read_at(&mut back, LONG / 4).expect("read");
+        assert_eq!(back, [0; 9000], "{ground:?}: it was taken back");
     }
 }
 
