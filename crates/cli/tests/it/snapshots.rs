@@ -348,3 +348,28 @@ fn a_snapshot_of_a_longer_file() {
     snapshot("rollback", &path, &["long", "--yes"]).code(0);
     assert_eq!(std::fs::read(&path).expect("read"), bytes);
 }
+
+/// A few bytes make a file of any length: neither command takes time or disk for its holes, of which
+/// the first one read each byte.
+#[test]
+fn holes_of_a_long_file_are_neither_verified_nor_copied() {
+    const LONG: u64 = 1 << 40;
+    let scratch = scratch();
+    let path = scratch.file("long");
+    let file = options().create(true).len(LONG).max_len(LONG).open(&path).expect("make");
+    file.write_at(&[7; 5000], LONG / 2).expect("write");
+    file.snapshot("sparse").expect("seal");
+    file.write_at(&[8; 5000], LONG - 5000).expect("write");
+    file.close(CloseMode::Fast).expect("close");
+    let verified = run(&["verify", "--json"], &path).code(0).json();
+    assert_eq!(verified["bytes_read"], 2 * (256 << 10), "{verified}");
+    let copy = scratch.file("copy");
+    snapshot("copy", &path, &["sparse", copy.to_str().expect("UTF-8")]).code(0);
+    let copy = std::fs::File::open(copy).expect("open");
+    let looked = copy.metadata().expect("look");
+    assert_eq!(looked.len(), LONG);
+    assert!(std::os::unix::fs::MetadataExt::blocks(&looked) * 512 < 1 << 20, "a sparse copy");
+    let mut bytes = [0; 5000];
+    copy.read_exact_at(&mut bytes, LONG / 2).expect("read");
+    assert_eq!(bytes, [7; 5000]);
+}
