@@ -82,7 +82,8 @@ pub enum Command {
     /// Say what the file and its companions hold, and what an open would do. Changes nothing, and
     /// also works on a file in use.
     Inspect(File),
-    /// Check the file and its companions, verify the pages that have sums, and read every byte.
+    /// Check the file and its companions, verify the pages that have sums, and read every byte
+    /// that has storage.
     /// Changes nothing.
     ///
     /// Superblocks, lengths, log and journal are checked by their checksums, as an open does. A
