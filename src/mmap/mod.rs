@@ -86,8 +86,8 @@ impl MappedFile {
         self.is_private
     }
 
-    /// Tells a private mapping that its bytes are about to differ from the file's. From here on reads
-    /// through the file see the mapping's bytes.
+    /// Tells a private mapping that its bytes are about to differ from the file's. From here on
+    /// reads through the file see the mapping's bytes.
     pub fn begin_private_changes(&self) {
         debug_assert!(self.is_private);
         self.is_changed.store(true, Ordering::Release);
@@ -555,7 +555,7 @@ impl MappedFile {
     /// tells. The end of the file counts as a hole.
     pub fn next_hole(&self, offset: u64) -> io::Result<u64> {
         let hole = self.platform.next_hole(&self.file, offset)?;
-        // What was stored to holes of a private mapping counts as data, as far as the next look.
+        // A chunk of a private mapping that recovery has stored to counts as data.
         Ok(if self.own.next(hole) == Some(hole) { ChunkIndex::of(hole).end() } else { hole })
     }
 

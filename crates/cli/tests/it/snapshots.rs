@@ -349,8 +349,7 @@ fn a_snapshot_of_a_longer_file() {
     assert_eq!(std::fs::read(&path).expect("read"), bytes);
 }
 
-/// A few bytes make a file of any length: neither command takes time or disk for its holes, of which
-/// the first one read each byte.
+/// A few bytes make a file of any length. `verify` once read each byte of its holes.
 #[test]
 fn holes_of_a_long_file_are_neither_verified_nor_copied() {
     const LONG: u64 = 1 << 40;
