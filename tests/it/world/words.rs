@@ -11,6 +11,7 @@ use crc32c::{crc32c, crc32c_append};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// The longest file of the tests: what a word claims is more.
 const MOST: u64 = 64 << 20;
@@ -79,8 +80,8 @@ fn read(file: &Path, at: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of a file: its length, and the pages that are not zero.
-type Bytes = (PathBuf, u64, Vec<(u64, Vec<u8>)>);
+/// The bytes of a file: its length, its time, and the pages that are not zero.
+type Bytes = (PathBuf, u64, SystemTime, Vec<(u64, Vec<u8>)>);
 
 /// A pair with three snapshots, left by a close or by a crash, and its bytes.
 struct Left {
@@ -111,7 +112,8 @@ pub fn make(options: Options, home: &Path) -> AtomicMappedFile {
 }
 
 fn bytes_of(path: &Path) -> Bytes {
-    let len = std::fs::metadata(path).expect("look").len();
+    let looked = std::fs::metadata(path).expect("look");
+    let (len, time) = (looked.len(), looked.modified().expect("a time"));
     let pieces = (0..len).step_by(1 << 20).map(|at| (at, read(path, at, 1 << 20)));
     let zeros = vec![0; 1 << 20];
     let pages = pieces.filter(|(_, piece)| *piece != zeros).flat_map(|(at, piece)| {
@@ -119,7 +121,7 @@ fn bytes_of(path: &Path) -> Bytes {
         (at..).step_by(BLOCK).zip(pages).collect::<Vec<_>>()
     });
     let pages = pages.filter(|(at, page)| *at < len && page.iter().any(|byte| *byte != 0));
-    (path.to_owned(), len, pages.collect())
+    (path.to_owned(), len, time, pages.collect())
 }
 
 impl Left {
@@ -141,7 +143,7 @@ impl Left {
 
     /// Gives all files the bytes that they had.
     fn restore(&self) {
-        for (path, len, pages) in &self.bytes {
+        for (path, len, time, pages) in &self.bytes {
             let how = std::fs::File::options().write(true).create(true).truncate(true).open(path);
             let file = how.expect("open");
             file.set_len(*len).expect("the length");
@@ -149,6 +151,8 @@ impl Left {
                 let there = page.len().min((len - at) as usize);
                 file.write_all_at(&page[..there], *at).expect("write");
             }
+            // A closed file with another time was changed by another program.
+            file.set_modified(*time).expect("set the time");
         }
     }
 
@@ -326,6 +330,8 @@ fn words_of_companions(ground: &Ground, closes: bool) {
     let has = |what: &&str| kinds.contains(what);
     assert!(["superblock", "state word", "table", "segment"].iter().all(has), "{kinds:?}");
     assert!(["keep record"].iter().all(has), "{kinds:?}");
+    left.restore();
+    use_everything(ground, &left.home).expect("the files as they were left");
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for Structure { what, file, at, len, seal } in &structures {
         // The second superblock and the second table count, and some of many records.
@@ -449,6 +455,9 @@ fn words_of_names_and_logs_at_the_ends_of_their_ranges() {
     }
     log.truncate_front(11).expect("truncate");
     roots.log("empty").expect("make");
+    // The list of one segment: no neighbour contradicts what it says.
+    let short = roots.log("short").expect("make");
+    (0..9).for_each(|_| drop(short.append(&["x"]).expect("append")));
     let sample = common::read_all(roots.file());
     let file = options(&ground).open(scratch.file("state.dat")).expect("open");
     for (at, len, sum_at) in parts_of_structures(&sample) {
