@@ -438,6 +438,7 @@ fn use_structures(file: &AtomicMappedFile) -> Result<(), Error> {
             let _maybe = log.get(seq);
         }
         let _maybe = log.iter_from(0).take(100).filter(Result::is_ok).count();
+        let _maybe = log.truncate_front(2);
         let _maybe = log.append(&[vec![1_u8; 20_000]]);
         let _maybe = log.append(&["tail"]);
         let _maybe = log.truncate_back(30);
