@@ -91,7 +91,6 @@ with_those_of_snapshots! { mutants;
         FirstFloorMissing "first-floor-missing": "no floor follows the first record of a session",
         WordsBeforeRecord "words-before-record": "durable words are stored before their record is durable",
         FailedSyncForgotten "failed-sync-forgotten": "a failed sync does not poison the handle",
-        CutOffPointGoesOn "cut-off-point-goes-on": "the handle stays usable after a panic inside a durable point",
         RecordOfOldLength "record-of-old-length": "a record has the length of the previous durable point",
         FlushNotBase "flush-not-base": "a record after a flush of both files is not marked as a base",
         DurableWordNotStored "durable-word-not-stored": "durable words are not stored",
@@ -388,6 +387,9 @@ with_those_of_snapshots! { mutants;
         RegionNotValidated "region-not-validated": "a read of a page does not validate the region's version",
         PageNotValidated "page-not-validated": "a read of a page does not validate the page's version",
         NoNewVersion "no-new-version": "an exclusive lock is released with the old version",
+    }
+    "pair/unfinished.rs" {
+        CutOffPointGoesOn "cut-off-point-goes-on": "the handle stays usable after a panic in the middle of an operation",
     }
     "platform/os/at.rs" {
         ForeignLinkFollowed "foreign-link-followed": "another user's link in a folder of all users is followed",
