@@ -13,9 +13,16 @@ use crate::pair::Identity;
 use crate::{log, pair};
 use atomic_mmap::{CloseMode, Decision, OnMismatch};
 use libc::AT_EMPTY_PATH;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// A companion: its name, and the file that had it at the look. Another user of the folder may give
+/// the name to another file at any time. The descriptor keeps the inode from getting a new file.
+struct Companion {
+    name: CString,
+    file: Owned,
+}
 
 /// The companions that a file keeps for its snapshots.
 pub(super) struct Kept {
@@ -23,9 +30,8 @@ pub(super) struct Kept {
     identity: Identity,
     /// The folder of the home file, and of its companions.
     folder: Owned,
-    /// The names of the companions. The reflection file comes last, since the others are found by
-    /// it.
-    companions: Vec<CString>,
+    /// The reflection file comes last, since the others are found by it.
+    companions: Vec<Companion>,
     snapshots: usize,
     /// There is nothing to recover, and all bytes are in the home file.
     pub is_home: bool,
@@ -54,12 +60,13 @@ impl Kept {
                 visited.map_err(|error| Errno::of(&error))?;
             }
             let companions = [look.journal, look.snapshot_file, look.reflection];
-            let name = |path: PathBuf| CString::new(path.file_name()?.as_bytes()).ok();
+            let companions = companions.into_iter().flatten();
+            let companions = companions.filter_map(|path| companion(&folder, &path, chosen));
             Ok(Some(Kept {
                 home: look.home,
                 identity: chosen.identity,
+                companions: companions.collect(),
                 folder,
-                companions: companions.into_iter().flatten().filter_map(name).collect(),
                 snapshots: look.snapshots.len(),
                 is_home,
                 is_open: look.is_open,
@@ -70,9 +77,8 @@ impl Kept {
     /// Removes the companions of a file that has lost its last name.
     pub fn remove(&self) {
         note_removal(self.snapshots);
-        for name in &self.companions {
-            // SAFETY: a text with its zero byte.
-            if unsafe { real::unlinkat(self.folder.fd(), name.as_ptr(), 0) } != 0 {
+        for Companion { name, file } in &self.companions {
+            if !self.folder.remove(name, file.fd()) {
                 let name = name.to_string_lossy();
                 log::line(&format!("the companion {name} cannot be removed, and stays"));
             }
@@ -82,8 +88,10 @@ impl Kept {
     /// Gives the companions the mode and the owner of their file.
     pub fn follow(&self, home: &Chosen) {
         let Some(home) = path::stat(home.fd(), c"", AT_EMPTY_PATH) else { return };
-        for name in &self.companions {
-            if !self.folder.file(name).is_some_and(|companion| follow(&companion, &home)) {
+        for Companion { name, file } in &self.companions {
+            if !self.folder.has(name, file.fd()) {
+                skip(name);
+            } else if !follow(file, &home) {
                 log::line("a companion does not get the mode or the owner of its file");
             }
         }
@@ -103,6 +111,26 @@ impl Kept {
             }
         });
     }
+}
+
+/// Names the companion that a look has found. Returns `None` if the name is another file's by now:
+/// one with more names, or of a user who could not have made a companion.
+fn companion(folder: &Owned, path: &Path, home: &Chosen) -> Option<Companion> {
+    let name = CString::new(path.file_name()?.as_bytes()).ok()?;
+    let file = folder.file(&name).filter(|file| {
+        let owner = |fd| path::stat(fd, c"", AT_EMPTY_PATH).map(|found| found.st_uid);
+        let owners = [Some(super::user()), owner(home.fd())];
+        owner(file.fd()).is_some_and(|owner| owners.contains(&Some(owner)))
+    });
+    if file.is_none() {
+        skip(&name);
+    }
+    Some(Companion { name, file: file? })
+}
+
+fn skip(name: &CStr) {
+    let name = name.to_string_lossy();
+    log::line(&format!("the companion {name} is another file by now, which stays as it is"));
 }
 
 /// Gives a companion the mode and the owner of its file. Returns `false` if that fails.

@@ -73,6 +73,12 @@ fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
+/// Returns the user whose rights this process has.
+fn user() -> u32 {
+    // SAFETY: the call has no arguments, and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 /// Runs the body of a hook: returns its value, or -1 with `errno` set. A panic ends here.
 fn served<R>(body: impl FnOnce() -> Result<i64>) -> R
 where

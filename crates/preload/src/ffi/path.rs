@@ -120,7 +120,7 @@ impl Chosen {
     pub fn folder(&self) -> Option<Owned> {
         let path = std::ffi::CString::new(&self.buffer[..self.len]).ok()?;
         let folder = open_folder(libc::AT_FDCWD, &path)?;
-        folder.has(name_of(&path), self.identity).then_some(folder)
+        folder.has(name_of(&path), self.fd).then_some(folder)
     }
 
     /// Returns `true` if the file has no name any more.
@@ -235,10 +235,17 @@ impl Owned {
         self.0
     }
 
-    /// Returns `true` if this folder has the file under this name itself, not by a link.
-    fn has(&self, name: &CStr, file: Identity) -> bool {
+    /// Returns `true` if this folder has the open file under this name itself, not by a link.
+    pub fn has(&self, name: &CStr, file: c_int) -> bool {
         let found = stat(self.0, name, libc::AT_SYMLINK_NOFOLLOW);
-        found.is_some_and(|found| identity(&found) == file)
+        let file = regular(file).map(|file| identity(&file));
+        file.is_some() && found.map(|found| identity(&found)) == file
+    }
+
+    /// Removes the name of an open file in this folder, if it is still that file's.
+    pub fn remove(&self, name: &CStr, file: c_int) -> bool {
+        // SAFETY: a text with its zero byte.
+        self.has(name, file) && unsafe { real::unlinkat(self.0, name.as_ptr(), 0) } == 0
     }
 
     /// Names the file in this folder, if it is a regular file with one name. A link is not
@@ -263,11 +270,8 @@ impl Drop for Owned {
 
 /// Removes the name of an open file, if it is still that file's.
 pub(super) fn remove(fd: c_int, path: &CStr) {
-    let Some((folder, found)) = open_folder(libc::AT_FDCWD, path).zip(regular(fd)) else { return };
-    let name = name_of(path);
-    if folder.has(name, identity(&found)) {
-        // SAFETY: a text with its zero byte.
-        unsafe { real::unlinkat(folder.fd(), name.as_ptr(), 0) };
+    if let Some(folder) = open_folder(libc::AT_FDCWD, path) {
+        folder.remove(name_of(path), fd);
     }
 }
 

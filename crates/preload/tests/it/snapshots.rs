@@ -1,6 +1,7 @@
 //! Files with snapshots, which a program without the preload has taken.
 
-use crate::common::{Scratch, has};
+use crate::calls::build;
+use crate::common::{Scratch, has, library};
 use atomic_mmap::{AtomicMappedFile, CloseMode, Decision, Inspection, OnMismatch};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -220,6 +221,33 @@ os.chmod('x.dat', 0o600); os.utime('x.dat', (4000, 4000)); os.write(f, b'2'); os
         }
         scratch.shell("sh", "echo new >plain; touch -d @6000 plain; cp -p plain x.dat");
         assert_both(&path, b"new\n");
+    });
+}
+
+/// Another user of the folder exchanges the reflection file for a secret one while a program gives
+/// its file a mode: the secret got that mode. Whatever has a companion's name by then stays, also
+/// when the file loses its last name.
+#[test]
+fn a_file_that_takes_the_name_of_a_companion_stays_as_it_is() {
+    each(|scratch| {
+        let exchange = build(scratch, "exchange.c", &["-shared", "-fPIC"]);
+        let inode = fs::metadata(scratch.path("x.dat")).expect("stat").ino();
+        let companion = scratch.path(&format!(".atomic-mmap.{inode:x}"));
+        for (call, mode) in [("chmod 644 x.dat", 0o100_600), ("rm x.dat", 0o100_600)] {
+            fs::write(scratch.path("secret"), "secret").expect("write");
+            fs::set_permissions(scratch.path("secret"), fs::Permissions::from_mode(0o600))
+                .expect("chmod");
+            let both = format!("{}:{}", library().display(), exchange.display());
+            let mut command = scratch.command("sh");
+            command.env("LD_PRELOAD", both).env("COMPANION", &companion);
+            command.env("SECRET", scratch.path("secret"));
+            let lines = format!("cd '{}'; {call}", scratch.folder().display());
+            assert!(command.args(["-c", &lines]).status().expect("run").success(), "{call}");
+            let found = fs::metadata(&companion).expect("the secret is there");
+            assert_eq!((found.mode(), found.len()), (mode, 6), "{call}");
+            assert!(scratch.log().contains(&format!(".atomic-mmap.{inode:x} ")), "{call}");
+            fs::rename(scratch.path("secret"), &companion).expect("give the name back");
+        }
     });
 }
 
