@@ -3,8 +3,9 @@
 use crate::calls::build;
 use crate::common::{Scratch, library};
 use std::fs::Permissions;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 
 /// A user that owns nothing.
 const CALLER: u32 = 65_534;
@@ -57,5 +58,37 @@ fn each_event_is_one_line_without_control_characters() {
     for line in log.lines() {
         let program = r"x\n* * * * * root\r\u{1b}]0;title\u{7}\u{9b}\u{202e}\[";
         assert!(line.starts_with(program) && !line.contains(char::is_control), "{line:?}");
+    }
+}
+
+/// The kernel's rule for links in folders of all users may be off. A link of another user at the
+/// log's name led the lines of root into any file.
+#[test]
+fn the_log_follows_no_link_of_another_user_in_a_folder_of_all_users() {
+    let scratch = Scratch::new();
+    let refuse = |log: &Path| {
+        let mut command = scratch.command("/bin/cp");
+        command.arg("--reflink=always").args([scratch.path("a.dat"), scratch.path("b.dat")]);
+        command.env("ATOMIC_MMAP_LOG", log).output().expect("run").stderr
+    };
+    std::fs::write(scratch.path("a.dat"), [1; 8192]).expect("write");
+    std::fs::set_permissions(scratch.folder(), Permissions::from_mode(0o1777)).expect("chmod");
+    let target = scratch.path("target");
+    for (link, to) in [("one", "target"), ("two", "one")] {
+        symlink(to, scratch.path(link)).expect("a link");
+    }
+    refuse(&scratch.path("two"));
+    let lines = std::fs::read(&target).expect("made by its own user");
+    assert!(!lines.is_empty());
+    for name in ["/dev/stderr", "/dev/fd/2"] {
+        let said = String::from_utf8_lossy(&refuse(Path::new(name))).into_owned();
+        assert!(said.contains("cp["), "{name}: {said}");
+    }
+    if lchown(scratch.path("one"), Some(CALLER - 1), None).is_err() {
+        return eprintln!("skipped: only root can give a link away");
+    }
+    for name in ["one", "two"] {
+        refuse(&scratch.path(name));
+        assert!(std::fs::read(&target).expect("read") == lines, "{name}");
     }
 }
