@@ -25,9 +25,10 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Returns the identity of the file at `path`.
+    /// Returns the identity of what lies at `path` itself. SQLite has resolved the path, so a link
+    /// there is another file.
     pub fn of(path: &Path) -> std::io::Result<Self> {
-        std::fs::metadata(path).map(|found| Identity::told_by(&found))
+        std::fs::symlink_metadata(path).map(|found| Identity::told_by(&found))
     }
 
     /// Returns the identity of the file with this metadata.

@@ -119,7 +119,7 @@ fn try_open(path: &Path, access: Access, settings: &Settings) -> Result<Arc<Pair
 
 /// Makes the file. Returns `None` if it exists, and may.
 fn create(path: &Path, exclusive: bool) -> io::Result<Option<Handle>> {
-    // With the rights that SQLite gives a database.
+    // With the rights that SQLite gives a database. Not through a link, as nothing may be there.
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o644);
     match options.open(path) {
@@ -130,10 +130,10 @@ fn create(path: &Path, exclusive: bool) -> io::Result<Option<Handle>> {
 }
 
 /// Opens the file for writing if it may be, else for reading. Does not wait for the other end of a
-/// pipe.
+/// pipe, and follows no link that has taken the file's name.
 fn open_file(path: &Path) -> io::Result<Handle> {
     let mut options = OpenOptions::new();
-    options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW);
     match options.clone().write(true).open(path) {
         Ok(file) => Ok((file, true)),
         Err(_) => Ok((options.open(path)?, false)),
@@ -164,5 +164,31 @@ pub(crate) fn release(pair: Arc<Pair>) -> Result<()> {
 impl Entry {
     fn is_unused(&self) -> bool {
         self.guard.is_none() && self.refused.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SQLite resolves the path first. Another user put a link at the name afterwards, and it was
+    /// followed.
+    #[test]
+    fn a_link_that_takes_the_name_of_a_resolved_path_is_no_database() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (link, settings) = (folder.path().join("db"), Settings::parse(|_| None).expect("none"));
+        let target = folder.path().join("target");
+        std::os::unix::fs::symlink(&target, &link).expect("a link");
+        for is_there in [false, true] {
+            if is_there {
+                std::fs::write(&target, "").expect("write");
+            }
+            for create in [true, false] {
+                let access = Access { write: true, create, exclusive: false };
+                let failure = open(&link, access, &settings).expect_err("a link");
+                assert_eq!(failure.code, Code::CANTOPEN, "{failure:?}");
+                assert_eq!(target.exists(), is_there);
+            }
+        }
     }
 }
