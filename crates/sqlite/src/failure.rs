@@ -40,8 +40,9 @@ pub(crate) struct Failure {
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
+    /// Returns a failure with a message. What a terminal obeys is escaped here, for each message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Failure { code, message: Some(message.into()) }
+        Failure { code, message: Some(atomic_mmap::shown(&message.into()).to_string()) }
     }
 
     /// Returns `true` if SQLite rolls a transaction back after this failure of a write. After
@@ -100,7 +101,7 @@ pub fn last_error() -> Option<String> {
 
 /// Keeps a message for [`last_error`].
 pub(crate) fn keep(message: &str) {
-    LAST.with_borrow_mut(|last| *last = Some(atomic_mmap::shown(message).to_string()));
+    LAST.with_borrow_mut(|last| *last = Some(message.to_owned()));
 }
 
 /// The VFS could not be registered.
