@@ -4,15 +4,19 @@
 //! super-journals and journals that another VFS has left belong to the VFS below. A super-journal
 //! has to be on the disk: a database of another VFS in the same transaction relies on it.
 //!
-//! May import `failure`, `journals`, `main_file`, `registry` and `settings`.
+//! May import `failure`, `ffi` (the user), `journals`, `main_file`, `registry` and `settings`.
 
 use crate::failure::{Code, Failure, Result};
+use crate::ffi::guard::user;
 use crate::journals::{self, MemoryJournal, Place};
 use crate::main_file::MainFile;
 use crate::registry::Access;
 use crate::settings::Settings;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The flags of `xOpen`.
@@ -84,24 +88,58 @@ pub(crate) fn open(
     }
 }
 
-/// Refuses a name that the kernel does not follow to the file `full`, to which the VFS below has
-/// resolved it. That VFS reads links itself. So it also follows those that another user has put
-/// into a shared folder, which the kernel refuses (`fs.protected_symlinks`).
+/// Refuses a name that neither the kernel nor this VFS follows to the file `full`, to which the VFS
+/// below has resolved it. That VFS reads links itself. So it also follows those that another user
+/// has put into a folder of all users.
 pub(crate) fn check_links(name: &Path, full: &Path) -> Result<()> {
     let refuse = |why: &str| {
         Err(Failure::new(Code::CANTOPEN, format!("{}: {why}", atomic_mmap::shown(&name))))
     };
+    let denied = "this user may not follow the name; name the file to which it leads";
+    let followed = match follow(name) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return refuse(denied),
+        Err(_) => return Ok(()),
+        Ok(found) => Some((found.dev(), found.ino())),
+    };
     match rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::ACCESS) => refuse("the system does not let this user follow the name"),
+        Err(Errno::ACCESS) => refuse(denied),
         Err(_) => Ok(()),
         Ok(named) => {
-            let (named, found) = (rustix::fs::fstat(named), rustix::fs::lstat(full));
-            match named.ok().zip(found.ok()) {
-                Some((a, b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino) => Ok(()),
-                _ => refuse("another file has this name by now"),
+            let found = [rustix::fs::fstat(named).ok(), rustix::fs::lstat(full).ok()];
+            let is_it = |found: &Option<Stat>| found.map(|it| (it.st_dev, it.st_ino)) == followed;
+            if found.iter().all(is_it) {
+                return Ok(());
             }
+            refuse("another file has this name by now")
         }
     }
+}
+
+/// Follows the links at a name to a file, by the rule of `fs.protected_symlinks`, also where that
+/// is off. In a folder in which all users make names, and none removes another's, a link counts for
+/// its owner, and for all if it is the folder's owner's.
+fn follow(name: &Path) -> io::Result<Metadata> {
+    /// Sticky, and writable by all.
+    const SHARED: u32 = 0o1002;
+    /// Stands for each user without a number in the user namespace.
+    const UNMAPPED: u32 = 65_534;
+    /// As in the kernel.
+    const MOST_LINKS: usize = 40;
+    let mut path = name.to_owned();
+    for _ in 0..MOST_LINKS {
+        let found = fs::symlink_metadata(&path)?;
+        if !found.is_symlink() {
+            return Ok(found);
+        }
+        let within = path.parent().unwrap_or(Path::new("/")).join(".");
+        let (owner, folder) = (found.uid(), fs::metadata(&within)?);
+        let is_trusted = owner == user() || owner == folder.uid() && owner != UNMAPPED;
+        if folder.mode() & SHARED == SHARED && !is_trusted {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        path = within.join(fs::read_link(&path)?);
+    }
+    Err(Errno::LOOP.into())
 }
 
 /// Deletes a file that is in memory. Otherwise calls `below`, by which the VFS below deletes it.

@@ -83,6 +83,12 @@ fn set_lock(file: &File, kind: libc::c_int, start: i64, len: i64) -> io::Result<
     }
 }
 
+/// Returns the user whose rights the process has.
+pub(crate) fn user() -> u32 {
+    // SAFETY: the call has no arguments, and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 /// Returns `true` if the process has the right to write to the file. Opens no descriptor.
 pub(crate) fn may_write(path: &Path) -> bool {
     let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
