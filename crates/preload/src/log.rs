@@ -51,7 +51,7 @@ fn open(mut path: PathBuf) -> io::Result<File> {
         if folder.starts_with("/proc") {
             return open(&path, 0);
         }
-        // The owner is the user whose rights the process has, or root, which is trusted.
+        // The owner is the effective user of the process, or root, which is trusted.
         let user = fs::metadata("/proc/self")?.uid();
         if !may_follow(&fs::symlink_metadata(&path)?, &fs::metadata(&folder)?, user) {
             return Err(io::ErrorKind::PermissionDenied.into());

@@ -104,7 +104,7 @@ mod tests {
             ("busy_timeout", "1s"),
             ("snapshot_reads", "yes"),
             ("wal", "1"),
-            // What a terminal obeys, as `durability=%1b]0;x%07%c2%9b`.
+            // A terminal obeys these characters: `durability=%1b]0;x%07%c2%9b`.
             ("durability", "\u{1b}]0;x\u{7}\u{9b}"),
         ] {
             let failure = one(name, value).expect_err("unknown");

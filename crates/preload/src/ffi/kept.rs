@@ -114,7 +114,7 @@ impl Kept {
 }
 
 /// Names the companion that a look has found. Returns `None` if the name is another file's by now:
-/// one with more names, or of a user who could not have made a companion.
+/// one with more names, or of a user that could not have made a companion.
 fn companion(folder: &Owned, path: &Path, home: &Chosen) -> Option<Companion> {
     let name = CString::new(path.file_name()?.as_bytes()).ok()?;
     let file = folder.file(&name).filter(|file| {

@@ -73,7 +73,7 @@ fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// Returns the user whose rights this process has.
+/// Returns the effective user of this process.
 fn user() -> u32 {
     // SAFETY: the call has no arguments, and cannot fail.
     unsafe { libc::geteuid() }

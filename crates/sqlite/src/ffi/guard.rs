@@ -83,7 +83,7 @@ fn set_lock(file: &File, kind: libc::c_int, start: i64, len: i64) -> io::Result<
     }
 }
 
-/// Returns the user whose rights the process has.
+/// Returns the effective user of the process.
 pub(crate) fn user() -> u32 {
     // SAFETY: the call has no arguments, and cannot fail.
     unsafe { libc::geteuid() }
