@@ -17,7 +17,7 @@ use std::fmt::{self, Write};
 #[derive(Clone, Copy)]
 pub struct Shown<'a>(&'a OsStr);
 
-/// Returns a name, a path or a message as it is shown: see [`Shown`].
+/// Returns a name, a path or a message as it is shown: escaped where a terminal would obey it.
 pub fn shown(name: &(impl AsRef<OsStr> + ?Sized)) -> Shown<'_> {
     Shown(name.as_ref())
 }
