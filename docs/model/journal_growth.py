@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Brute-force check of the journal's ring and of its growth, as `engine/durable/journal` and `recovery/journal` do them.
 
-The journal is a file of blocks: two headers, and a ring of 4 blocks that grows by use to 8. The record of a long base
+The journal is a file of blocks: a header with its copy, and a ring of 4 blocks that grows by use to 8. The record of a long base
 makes it longer still. A record takes 1, 2 or 5 blocks. A write that waits makes its own blocks durable and nothing else:
 neither the length of the file nor its storage. A sync of the file makes all of it durable.
 
@@ -36,6 +36,9 @@ MUTANTS = {
     'found_not_synced': 'a header for the next session before the superblock that was found is durable',
     'header_in_place': 'a header written over the newest one',
     'header_not_renewed': 'a header written while the newest one is in the cache only',
+    'copy_at_once': 'a copy of a header written before the header is durable',
+    'copy_missing': 'a header without a copy',
+    'copy_counts_first': 'a copy that counts before its header, although only the header was made durable',
 }
 # Changes that no violation follows from: an opening looks for holes.
 HARMLESS = {
@@ -58,7 +61,7 @@ class Sim:
     """One machine. `c` holds, for each item, the values since the last barrier that covers it."""
 
     def __init__(s):
-        s.c = {'S': [('open', 1, None)], 'H0': [(0, 1)], 'H1': [None], 'X0': [0], 'X1': [0], 'X2': [0], 'L': [SHORT]}
+        s.c = {'S': [('open', 1, None)], 'H0': [(0, 1, 'header')], 'H1': [(0, 1, 'copy')], 'X0': [0], 'X1': [0], 'X2': [0], 'L': [SHORT]}
         s.c['A'] = [SHORT]                        # blocks with storage, from the first on
         s.full = False                            # the disk is full
         s.model, s.v = [(0, 0, 0)], 0                # the states, by points
@@ -185,9 +188,7 @@ class Sim:
             if s.had_grown and MUT != 'found_length':
                 # A growth that a death has cut off may have left its length in the cache.
                 s.sync_journal(); yield
-            s.store(f'H{s.header}', 'torn'); yield
-            s.store(f'H{s.header}', (s.session, s.session)); yield
-            s.barrier(f'H{s.header}'); yield
+            yield from s.write_header(s.header, (s.session, s.session))
             s.header = None
         start = s.room(blocks, s.needed)
         names = [f'J{start + k}' for k in range(blocks)]
@@ -205,6 +206,18 @@ class Sim:
         s.done, s.begun = s.begun, None
         s.store(f'X{cell}', s.v); yield
 
+    def write_header(s, block, sessions):
+        """Writes a header durably, and then its copy over the other block. Nothing waits for the copy."""
+        s.store(f'H{block}', 'torn'); yield
+        s.store(f'H{block}', (*sessions, 'header')); yield
+        if MUT == 'copy_at_once':
+            s.store(f'H{1 - block}', 'torn'); yield
+        if MUT != 'header_not_durable':
+            s.barrier(f'H{block}'); yield
+        if MUT != 'copy_missing':
+            s.store(f'H{1 - block}', 'torn')
+            s.store(f'H{1 - block}', (*sessions, 'copy')); yield
+
     def checkpoint(s):
         n = s.needed[-1][0] if s.needed else 0
         if MUT != 'checkpoint_not_synced':
@@ -215,18 +228,26 @@ class Sim:
         s.full = not s.full
         yield
 
+    def close(s):
+        """A fast close, which needs the journal until all is settled, and the next opening."""
+        s.store('S', ('unsettled', s.session, None)); yield
+        s.barrier('S'); yield
+        yield from s.open(s.model[-1], False)
+
     # ---- opening -----------------------------------------------------------------------------------
 
     def newest_header(s):
-        whole = [(s.cur(k)[::-1], n) for n, k in enumerate(('H0', 'H1')) if isinstance(s.cur(k), tuple)]
-        return max(whole, default=(None, None))
+        """The last session and the first one, whether it is no copy, and its block."""
+        found = [(s.cur(k), n) for n, k in enumerate(('H0', 'H1')) if isinstance(s.cur(k), tuple)]
+        first = 'copy' if MUT == 'copy_counts_first' else 'header'
+        return max(((to, since, kind == first, n) for (since, to, kind), n in found), default=None)
 
     def found(s):
         """The state that an opening after a power loss finds, or `None` if it refuses the journal."""
         kind, session, state = s.cur('S')
         if kind == 'closed':
             return state
-        header, _ = s.newest_header()
+        header = s.newest_header()
         if header is None or not header[1] <= session <= header[0]:
             return None
         parts = {}
@@ -272,7 +293,7 @@ class Sim:
         if length > MOST and MUT == 'cut_too_early':
             s.store('L', MOST)
             s.store('A', MOST); yield
-        header, block = s.newest_header()
+        header = s.newest_header()
         if header is None:
             # A journal that was being made, beside a session that is closed: it is made again.
             for k in [k for k in s.c if k[0] == 'J']:
@@ -280,16 +301,15 @@ class Sim:
             s.store('L', SHORT)
             s.store('A', SHORT)
             s.sync_journal(); yield
-            header, block, length = (session, session), 1, SHORT
-        to, first = header
-        if MUT != 'header_not_renewed' and s.cur(f'H{block}') == (first, to):
-            s.store(f'H{block}', (first, to))
+            header, length = (session, session, True, 1), SHORT
+        to, first, is_first, block = header
+        # A close has waited for a record, and before it for the header of its session, but not for the copy.
+        is_durable = kind == 'unsettled' and to <= session and (is_first or MUT == 'copy_counts_first')
+        if MUT != 'header_not_renewed' and not is_durable and s.cur(f'H{block}')[:2] == (first, to):
+            s.store(f'H{block}', s.cur(f'H{block}'))
             s.barrier(f'H{block}'); yield
         new, other = max(session, to) + 1, block if MUT == 'header_in_place' else 1 - block
-        s.store(f'H{other}', 'torn'); yield
-        s.store(f'H{other}', (session, new)); yield
-        if MUT != 'header_not_durable':
-            s.barrier(f'H{other}'); yield
+        yield from s.write_header(other, (session, new))
         s.store('S', ('open', new, None)); yield
         s.barrier('S'); yield
         if length > MOST:
@@ -307,6 +327,7 @@ OPS = {
     'b5': lambda s: s.point(5, True),
     'c': lambda s: s.checkpoint(),
     'full': lambda s: s.fill_disk(),
+    'close': lambda s: s.close(),
 }
 
 
@@ -351,6 +372,14 @@ class Check:
             if s.bad >= s.enough:
                 return
 
+    def damage(s, sim, ops):
+        """Damages either header between two operations. The machine is restarted."""
+        for block in ('H0', 'H1'):
+            t = sim.copy()
+            t.store(block, 'torn')
+            if t.found() != t.model[t.done]:
+                s.tell('damage', ops + [block], t.found() or 'refused', t.model[t.done])
+
     def death(s, sim, ops):
         """Opens after the death of the process, with a power loss and another death at every step."""
         t = sim.copy()
@@ -375,6 +404,7 @@ class Check:
                 if not s.act(t, name, ops + [text]):
                     return
                 s.power(t, ops + [text], again=False)
+                s.damage(t, ops + [text])
 
     def act(s, sim, name, ops, each=lambda: None):
         """Does one operation. Returns `False` if it has failed for a reason that it must not have."""
@@ -390,7 +420,7 @@ class Check:
         """All sequences of `depth` more operations, each also cut short by a death."""
         if depth == 0 or s.bad >= s.enough:
             return
-        for name in OPS:
+        for name in [name for name in OPS if name != 'close']:
             whole, here = sim.copy(), list(ops) + [name]
 
             def each():
@@ -402,11 +432,13 @@ class Check:
 
             if s.act(whole, name, here, each):
                 s.power(whole, here)
+                s.damage(whole, here)
                 s.run(whole, depth - 1, here)
 
 
 # What needs more operations than all sequences can have.
 SCRIPTS = [
+    'p1 close close p1 p1 close p2',
     'p1 p1 p1 p1 p1 p1 p1 p1 p1 p1',
     'p1 p1 p1 c p1 p1 p1 p2 p1 p2 p1',
     'p1 p1 p1 c p1 p1 p1 b5 p1 b5',
@@ -431,6 +463,7 @@ def script(check, text):
         if not check.act(sim, name, done, each):
             return
         check.power(sim, done)
+        check.damage(sim, done)
 
 
 def run(depth, mutant, enough):

@@ -43,7 +43,7 @@ MUTANTS = {
     'leftover_of_any': 'the refusal of one stream removes what was received of another one',
     # step 1
     'any_base': 'the present is compared with no base',
-    'base_before_gate': 'the present is compared before the writers wait',
+    'base_before_gate': 'the present is compared before the writers wait, and changes not again',
     # step 2
     'number_not_given': 'the table does not give the number before the records (S43)',
     'number_back': 'a failed import gives its number back (S43)',

@@ -461,13 +461,15 @@ class File:
                 s.drain()
                 yield from s.put(f'P{s.length() - 1}', 177)
                 s.drain()
-        yield from s.make_point()
-        total = s.check_base(stream, replaces) if total is None else total
-        # Step 2.
+        # Step 1.
         highest = s.cur('T')[1]
         number = highest + (2 if is_('number_taken_twice') else 1)
         if not is_('number_not_given'):
             yield from s.table(highest=number, drains=not is_('number_undrained'))
+        yield from s.make_point()
+        # Step 2. Writers do not change anything from here on.
+        yield from s.make_point()
+        total = s.check_base(stream, replaces) if total is None else total
         try:
             yield from s.prepare(stream, total)
             if not is_('cuts_unkept'):

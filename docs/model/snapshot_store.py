@@ -53,6 +53,7 @@ MUTANTS = {
     'compact_by_epoch': 'compaction that discards all slices of a dropped epoch',
     'compact_frees_first': 'compaction that gives a segment away before it copies',
     'compact_all': 'compaction that copies what no snapshot reads',
+    'later_by_old_set': 'a collection in steps that judges records of later seals by its own set',
     'punch_undrained': 'segments punched before the drop is durable',
     'reserve_late': 'space that is asked for at each append',
     'drop_needs_room': 'a drop that appends a record',
@@ -81,13 +82,15 @@ OPS = {
     'g': lambda s: s.compact(),
     'h': lambda s: s.compact(True),
     'p': lambda s: s.punch(),
+    'n': lambda s: s.note(),
+    'e': lambda s: s.collect(),
     'r': lambda s: s.roll(),
     'o': lambda s: s.open(),
     'f': lambda s: s.fill_disk(),
 }
 NAMES = dict(a='write 0', b='write 0,1', c='write Q', i='store over 0', k='write a false record',
              t='keep both and fail', s='seal', d='drop oldest', m='drop second', g='compact',
-             h='compact all', p='punch', r='roll back', o='reopen', f='disk full or not')
+             h='compact all', p='punch', n='begin a collection', e='end it', r='roll back', o='reopen', f='disk full or not')
 
 
 class Check:
@@ -142,7 +145,7 @@ class Check:
     def key(s, sim, *more):
         return (RULES.lines, tuple(sorted((k, tuple(v)) for k, v in sim.c.items())),
                 sim.alloc, sim.full, tuple(sorted(sim.snaps.items())), frozenset(sim.ok_present),
-                frozenset(sim.ok_live), more)
+                frozenset(sim.ok_live), sim.noted, more)
 
     def power(s, sim, ops, again=2):
         key = s.key(sim, again, s.also)
@@ -226,7 +229,7 @@ class Check:
     def random(s, seed, length):
         """A long random sequence with random crashes, also in openings."""
         rng, sim, ops = random.Random(seed), Sim(), [f'seed {seed}']
-        names = rng.choice(('', 'bsasa', 'ksc')) + ''.join(rng.choice('aabbciisskdmmgghpproft')
+        names = rng.choice(('', 'bsasa', 'ksc')) + ''.join(rng.choice('aabbciisskdmmgghpproftnne')
                                                            for _ in range(length))
         for name in names:
             while name:
@@ -257,7 +260,7 @@ SCRIPTS = [
     'sabcgdpacs', 'sasbrabrmgo', 'sasafbdcfbo', 'sacdsacdsacdsacdo', 'sbsbmgbsdbgsdbpo',
     'sabsadpaosab', 'sasbscdmgo|sbo', 'siiscidgo', 'fsabcsabcdabc', 'scsbrdfacbo', 'sbsagsdbao',
     'ksocbrgo', 'sbscbsacmdgbo', 'sckdscbdsbcsbo',
-    'sasbcohhk|scbdmsbcsbo', '8scdkst|sbo',
+    'sasbcohhk|scbdmsbcsbo', '8scdkst|sbo', 'sasbndsaebo',
 ]
 
 

@@ -129,7 +129,7 @@ class Sim:
     def believe(s, table, copy):
         """What DRAM knows after an opening, but for the records."""
         s.gen, s.last, s.opens, s.live, s.intent = table
-        s.at_copy, s.at, s.next, s.use, s.index = copy, None, (), 0, {}
+        s.at_copy, s.at, s.next, s.use, s.index, s.noted = copy, None, (), 0, {}, None
         s.compacted = set(), set()                # segments, and what was copied
 
     @property
@@ -356,7 +356,7 @@ class Sim:
 
     def compact(s, every=False):
         """Needed slices of segments with others are said again elsewhere, and drained."""
-        s.compacted, todo = (set(), set()), {}
+        s.compacted, todo, s.noted = (set(), set()), {}, None
         found = s.wasteful(every)
         for g, here in found:
             for p, i, e in s.index if RULES.mutant == 'compact_all' else here:
@@ -384,7 +384,28 @@ class Sim:
             s.index = {k: v for k, v in s.index.items() if v[1] not in sources}
         s.compacted = sources, {(p, i, e) for (p, e), some in todo.items() for i in some}
 
+    def note(s):
+        """A collection in steps begins: it goes by the snapshots and the closed segments of now."""
+        busy = ({s.at[0]} if s.at else set()) | set(s.next)
+        s.noted = s.live, s.last, s.alloc - busy
+        yield
+
+    def collect(s):
+        """It ends, after whatever has come in between, and frees what it found not to be needed."""
+        if not s.noted:
+            return
+        (live, last, closed), s.noted = s.noted, None
+        is_later = lambda k: k[2] > last and RULES.mutant != 'later_by_old_set'
+        s.index = {k: v for k, v in s.index.items() if is_later(k) or s.is_needed(k, live)}
+        busy = {g for _, g, _ in s.index.values()} | ({s.at[0]} if s.at else set()) | set(s.next)
+        for g in closed & s.alloc - busy:
+            for i in range(RULES.lines):
+                if ('G', g, i) in s.c:
+                    s.store(('G', g, i), None)
+        yield
+
     def punch(s):
+        s.noted = None
         for g in s.free():
             for i in range(RULES.lines):
                 if ('G', g, i) in s.c:

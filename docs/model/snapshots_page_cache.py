@@ -111,7 +111,7 @@ def key_of(s):
         tuple(s.c[k] for k in xs), s.store_, s.now, s.then, s.point, s.began, s.may,
         tuple(sorted(s.snaps.items())), tuple(s.dur.values()), s.dlen, s.n, s.used, s.table,
         s.kept, s.force, s.rest, tuple(sorted(s.homed)), s.places,
-        tuple(sorted(s.also, key=repr)), tuple(s.only or ())))
+        tuple(sorted(s.also, key=repr)), tuple(s.only or ()), s.more()))
 
 
 class Check:

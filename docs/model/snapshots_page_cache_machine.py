@@ -68,6 +68,10 @@ class Machine:
             t.__dict__[k] = dict(s.__dict__[k])
         return t
 
+    def more(s):
+        """What a larger machine has as well, for `key_of`."""
+        return ()
+
     # ---- the machine -----------------------------------------------------------------------------
 
     def cur(s, k):
