@@ -5,13 +5,14 @@
 //! format version.
 
 use crate::bitmap::{Slices, Validity};
+use crate::format::byte_mark::ByteMark;
 use crate::format::entry::{
     OldBits, RECORD, Redo, RedoPage, Seed, Sequence, UNDO_HEADER, Undo, UndoBody, WordId,
 };
 use crate::format::export::{Body, End, Frame, Header, Point};
 use crate::format::flip_record::{FlipRecord, sum_of};
 use crate::format::floor::{FLOOR_LEN, Floor};
-use crate::format::marker::Marker;
+use crate::format::marker::{Key, Marker};
 use crate::format::snapshots::segment::{Record, SealSum, SegmentHeader, end_word};
 use crate::format::snapshots::table::{Flags, Table};
 use crate::format::snapshots::{self, SegmentIndex};
@@ -53,6 +54,7 @@ fn the_document_and_the_constants_agree() {
         ("high_water_word", layout::HIGH_WATER_WORD),
         ("settled_word", layout::SETTLED_WORD),
         ("begun_word", layout::BEGUN_WORD),
+        ("mark_word", layout::MARK_WORD),
         ("floor_a", layout::FLOORS[0]),
         ("floor_b", layout::FLOORS[1]),
         ("newest_record", layout::NEWEST_RECORD),
@@ -105,12 +107,15 @@ fn the_document_and_the_constants_agree() {
     assert_eq!(documented, constants);
 }
 
-fn words_and_floor() -> [(&'static str, String); 4] {
+fn words_and_floor() -> [(&'static str, String); 5] {
+    let key = Key { inode: 3, born: Some(superblock::Moment { seconds: 4, nanos: 5 }), index: 0 };
+    let byte_mark = ByteMark { uuid: *b"0123456789abcdef", key, is_elsewhere: true };
     let word = |at, number| hex(&state_word::encode(at, number).to_le_bytes());
     [
         ("length_word", word(layout::LENGTH_WORD, 30_000)),
         ("high_water_word", word(layout::HIGH_WATER_WORD, 30_000)),
         ("begun_word", word(layout::BEGUN_WORD, 7)),
+        ("byte_mark", hex(&byte_mark.encode())),
         ("floor", hex(&Floor { session: 3, number: 5 }.encode(b"0123456789abcdef"))),
     ]
 }
@@ -167,7 +172,7 @@ fn the_document_and_the_encoders_agree() {
         sums: vec![],
     };
     let record = record.encode(journal::JournalSeed::new(b"0123456789abcdef", 3));
-    let header = journal::Header { uuid: *b"0123456789abcdef", from: 3, to: 4 };
+    let header = journal::Header { uuid: *b"0123456789abcdef", from: 3, to: 4, is_copy: false };
     let mut encoded = BTreeMap::from([
         ("journal_header", hex(&header.encode()[..48])),
         ("redo_entry", hex(&redo(None))),

@@ -93,6 +93,7 @@ pub use config::snapshots::{AutoSnapshots, Retention};
 pub use config::{
     Allocation, CloseMode, DeployPolicy, Durability, Medium, OnMismatch, Survives, UnknownMedium,
 };
+pub use engine::close::Closed;
 pub use error::{
     Distrust, Error, IoError, Mismatch, Result, SnapshotError, StreamError, StructureError,
 };
@@ -141,9 +142,13 @@ pub mod testing {
 #[doc(hidden)]
 pub use platform::variable;
 
+/// The mark in the header of a database in use, for the VFS and the command.
+#[doc(hidden)]
+pub use format::sqlite_header;
+
 /// Names in messages, also for the packages beside this one.
 #[doc(hidden)]
-pub use error::{is_obeyed, shown};
+pub use error::{Interface, in_words_of, is_obeyed, shown, variants};
 
 /// Creates a scratch folder for the documentation's examples. It lies in `/dev/shm` if that
 /// exists, else in the system's temporary folder.

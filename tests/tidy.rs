@@ -207,7 +207,7 @@ fn string_literals(line: &str) -> Vec<String> {
 }
 
 /// The wings of the engine, the highest first. A wing may call and import from those below it.
-const WINGS: [&str; 21] = [
+const WINGS: [&str; 23] = [
     "mod.rs",
     "tasks.rs",
     "close.rs",
@@ -216,6 +216,7 @@ const WINGS: [&str; 21] = [
     "scrub.rs",
     "read",
     "resize",
+    "byte_mark.rs",
     "stage.rs",
     "deploy",
     "durable",
@@ -226,6 +227,7 @@ const WINGS: [&str; 21] = [
     "io",
     "plan.rs",
     "companions.rs",
+    "turns.rs",
     "superblock.rs",
     "worker.rs",
     "pair",
@@ -440,6 +442,20 @@ fn links_of_the_readme_work_in_the_repository_and_on_docs_rs() {
         assert!(links.iter().any(|link| link.0 == label), "README.md does not define [{label}]");
     }
     assert_eq!(lib.matches("/blob/HEAD/").count(), links.len(), "src/lib.rs has other links");
+}
+
+/// Pages that host a README show the lines that rustdoc hides: the program that they show does not
+/// compile.
+#[test]
+fn no_program_of_a_document_has_hidden_lines() {
+    for path in documents() {
+        let text = fs::read_to_string(&path).expect("read");
+        for program in text.split("```rust").skip(1) {
+            let program = program.split("```").next().unwrap_or_default();
+            let is_hidden = |line: &str| line == "#" || line.starts_with("# ");
+            assert!(!program.lines().any(is_hidden), "{}: {program}", name(&path));
+        }
+    }
 }
 
 /// The sources that users link, load or run.

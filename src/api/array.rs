@@ -66,7 +66,7 @@ impl Snapshot {
 ///
 /// An `Array<T>` is a further handle to the open file, as [`AtomicMappedFile::try_clone`] returns.
 /// The file closes with its last handle. So [`AtomicMappedFile::close`] of another handle sets the
-/// close mode and returns, and the file closes when the last array is dropped.
+/// close mode and returns [`Error::StillOpen`], and the file closes when the last array is dropped.
 ///
 /// ```
 /// # let dir = atomic_mmap::doctest_dir();

@@ -6,7 +6,8 @@
 use crate::engine::Engine;
 use crate::engine::superblock::remove_if_is;
 use crate::error::{Error, Result};
-use crate::platform::{FileId, Name, OpenHow};
+use crate::format::sqlite_header;
+use crate::platform::{File, FileId, Name, OpenHow, Platform};
 use crate::units::PAGE;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -30,6 +31,7 @@ pub(crate) fn copy_to(engine: &Engine, path: &Path) -> Result<()> {
     let made = platform.stat(&file).map_err(|e| Error::io("look up", new.path(), e))?;
     let write = || {
         let len = engine.read_all(|at, bytes| write_pages(engine, &file, &new, at, bytes))?;
+        unmark_database(platform, &file, new.path())?;
         let unfinished = new.path();
         let io = |call: &'static str| move |e| Error::io(call, unfinished, e);
         platform.set_file_len(&file, FileId::Home, len).map_err(no_space(&new, len))?;
@@ -72,6 +74,20 @@ fn write_pages(
         while at < bytes.len() && is_zero(at) {
             at = end(at);
         }
+    }
+    Ok(())
+}
+
+/// Takes the mark off a copy of a database: the copy is complete.
+fn unmark_database(platform: &Platform, copy: &File, path: &Path) -> Result<()> {
+    let mut header = [0; sqlite_header::HEAD];
+    let io = |call| move |e| Error::io_at(call, path, 0, e);
+    if platform.stat(copy).map_err(io("look up"))?.len < header.len() as u64 {
+        return Ok(());
+    }
+    platform.read_at(copy, FileId::Home, &mut header, 0).map_err(io("read"))?;
+    if sqlite_header::unmark(&mut header) {
+        platform.write_at(copy, FileId::Home, &header, 0).map_err(io("write"))?;
     }
     Ok(())
 }

@@ -90,7 +90,13 @@ impl AtomicMappedFile {
             base_sum,
             to: self.point(&snapshot)?,
         };
-        let io = |e| Error::io("write the stream of", self.path(), e);
+        // Never `NoSpace`, which is of the file's own folder: where the stream goes may be full.
+        let io = |e: io::Error| Error::Io {
+            call: "write the stream",
+            path: self.path().to_owned(),
+            offset: None,
+            source: e.into(),
+        };
         let mut sender = Sender::begin(&header, writer).map_err(io)?;
         let mut take = |page, slices, bytes: &_| {
             sender.body.add(page, slices, bytes);

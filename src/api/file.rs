@@ -2,15 +2,14 @@
 //!
 //! A thin layer: it checks arguments of the API and leaves the rest to the engine.
 
+use crate::api::close::Shared;
 use crate::api::view::View;
 use crate::config::options::Options;
-use crate::config::{CloseMode, DeployPolicy, Durability, Medium, Survives};
+use crate::config::{DeployPolicy, Durability, Medium, Survives};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::mutant::planted;
 use crate::pair::stats::Stats;
 use crate::platform::{Name, Platform};
-use crate::primitive::Mutex;
 use std::fmt;
 use std::ops::Range;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -46,21 +45,7 @@ use std::sync::Arc;
 pub struct AtomicMappedFile {
     /// A copy of `shared.engine`, which saves every operation one load.
     engine: Arc<Engine>,
-    shared: Arc<Shared>,
-}
-
-/// State that all handles of one open file share. Dropped with the last handle.
-struct Shared {
-    engine: Arc<Engine>,
-    close_mode: Mutex<CloseMode>,
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // A drop cannot report an error. It leaves the files as a crash would, and the next open
-        // recovers.
-        let _recovered_by_the_next_open = self.engine.close_dropped(*self.close_mode.get_mut());
-    }
+    pub(super) shared: Arc<Shared>,
 }
 
 impl AtomicMappedFile {
@@ -88,13 +73,14 @@ impl AtomicMappedFile {
     pub fn create(path: impl AsRef<Path>, len: u64) -> Result<Self> {
         let file = Self::options().create(true).len(len).open(path)?;
         if file.len() < len {
-            file.set_len(len)?;
+            file.set_len(len).inspect_err(|_| file.engine().leave_not_closed())?;
         }
         Ok(file)
     }
 
     pub(crate) fn open_on(platform: Platform, options: Options, path: &Path) -> Result<Self> {
-        let name = platform.name(path).map_err(|e| Error::of_opening(path, e))?;
+        let name =
+            platform.name(path).map_err(|e| Error::of_opening(path, options.read_only, e))?;
         Self::open_named(platform, options, (path, &name))
     }
 
@@ -105,9 +91,8 @@ impl AtomicMappedFile {
         of: (&Path, &Name),
     ) -> Result<Self> {
         let options = options.into_opened();
-        let close_mode = Mutex::new(options.close_on_drop);
         let engine = crate::recovery::open(platform, &options, of)?;
-        let shared = Arc::new(Shared { engine: Arc::clone(&engine), close_mode });
+        let shared = Arc::new(Shared::new(Arc::clone(&engine), options.close_on_drop));
         Ok(AtomicMappedFile { engine, shared })
     }
 
@@ -266,7 +251,15 @@ impl AtomicMappedFile {
     ///
     /// [`Error::Poisoned`], [`Error::Forked`].
     pub fn sync(&self) -> Result<u64> {
-        self.engine().sync()
+        let number = self.engine().sync()?;
+        self.engine().mark_if_wanted();
+        Ok(number)
+    }
+
+    /// Sets the file's byte mark at `offset`: [`Options::mark_at`]. For the structure that has
+    /// reserved the 64 bytes there.
+    pub(crate) fn mark_at(&self, offset: u64) -> Result<()> {
+        self.engine().mark_at(offset)
     }
 
     /// Writes a consistent copy of the open file to a new file at `path`.
@@ -459,7 +452,9 @@ impl AtomicMappedFile {
     ///
     /// # Errors
     /// [`Error::Overdue`] if the durable points of [`Options::sync_every`] fail,
-    /// [`Error::Poisoned`], [`Error::Forked`].
+    /// [`Error::Poisoned`], [`Error::Forked`]. Once, and although writes succeed:
+    /// [`Error::NotClosed`] if the last drop of a handle of this file, in this process, could not
+    /// close it.
     pub fn health(&self) -> Result<()> {
         self.engine().health()
     }
@@ -469,47 +464,8 @@ impl AtomicMappedFile {
     /// # Errors
     /// [`Error::Poisoned`], [`Error::Forked`].
     pub fn try_clone(&self) -> Result<Self> {
-        self.engine().check_usable()?;
+        self.engine().check_readable()?;
         Ok(AtomicMappedFile { engine: Arc::clone(&self.engine), shared: Arc::clone(&self.shared) })
-    }
-
-    /// Closes this handle. The last handle closes the file, in the mode given to the latest
-    /// `close` of any handle.
-    ///
-    /// [`CloseMode::Spatial`] and [`CloseMode::Fast`] make a durable point of everything that has
-    /// returned. With [`Durability::AtomicSync`] they make it at once, even if other handles are
-    /// left. [`CloseMode::Unsynced`] makes no durable point.
-    ///
-    /// Dropping the last handle also closes the file, but reports no error. It uses the mode of
-    /// the latest `close`, or of [`Options::close_on_drop`] if `close` was never called. With
-    /// [`Durability::AtomicSync`] a drop never makes a durable point. If the file has changed
-    /// since the last one, the drop uses [`CloseMode::Unsynced`], and the next open takes the
-    /// changes back.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`] if holes in the home file cannot be filled. [`Error::Forked`],
-    /// [`Error::Poisoned`], [`Error::Io`]. An error leaves the files as a crash would: nothing is
-    /// lost, and the next open recovers.
-    pub fn close(self, mode: CloseMode) -> Result<()> {
-        if self.engine().is_forked() {
-            // The lock below may be locked for ever, by a thread of the parent process.
-            return Err(Error::Forked { path: self.engine().path() });
-        }
-        *self.shared.close_mode.lock() = mode;
-        let is_last = Arc::strong_count(&self.shared) == 1;
-        if !is_last
-            && mode != CloseMode::Unsynced
-            && self.durability() == Durability::AtomicSync
-            && !planted!(EarlierCloseNoPoint)
-        {
-            // The last handle may be dropped instead of closed. A drop makes no durable point.
-            self.engine().sync()?;
-        }
-        match Arc::into_inner(self.shared) {
-            // The drop of `last` then finds the engine closed.
-            Some(last) => last.engine.close(mode),
-            None => Ok(()),
-        }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::format::export::{Header, page_sum};
 use crate::format::snapshots::table::Flags;
 use crate::mutant::planted;
 use crate::platform::{File, FileId, Name, Platform};
+use crate::recovery::{byte_mark, medium, reservation};
 use crate::units::PAGE;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -121,6 +122,8 @@ impl Options {
     /// option [`len`](Self::len) has no effect: the file is as long as the sender's.
     ///
     /// # Errors
+    /// Options that cannot be served are told before the transfer, and leave no file.
+    ///
     /// [`Error::Io`] of kind `AlreadyExists` if there is something at `path`. [`Error::TooLong`] if
     /// the sender's file is longer than [`max_len`](Self::max_len), before the transfer: a stream
     /// of few bytes may be of a long file of zeros. [`Error::Stream`] if the stream is damaged,
@@ -154,9 +157,7 @@ fn import_new(
     path: &Path,
     reader: impl Read,
 ) -> Result<(AtomicMappedFile, ImportReport)> {
-    if options.read_only && !planted!(ImportChecksLate) {
-        return Err(Error::ReadOnly { path: path.to_owned() });
-    }
+    check_options(&platform, &options, path)?;
     // The folder stays open from here on, and no link at the name is followed: while the sender is
     // waited for, another user of the folder may put one there.
     let name = platform.name_itself(path).map_err(|e| Error::io("look up", path, e))?;
@@ -164,7 +165,7 @@ fn import_new(
         return Err(Error::io("create", path, ErrorKind::AlreadyExists.into()));
     }
     let of = (&name, platform.user());
-    let spool = Spool::receive(&platform, of, reader, |header| {
+    let check = |header: &Header| {
         let (len, most) = (header.to.len, options.max_len);
         // Before the file is made: it would stay.
         if let Some(max_len) = most.filter(|most| *most < len && !planted!(ImportChecksLate)) {
@@ -174,7 +175,8 @@ fn import_new(
             Some(base) => Err(error(path, StreamError::NoBase { base: base.name.clone() })),
             None => Ok(()),
         }
-    })?;
+    };
+    let spool = Spool::receive(&platform, of, reader, check)?;
     let made = make(&spool, path);
     spool.remove();
     made?;
@@ -184,6 +186,22 @@ fn import_new(
     let file = AtomicMappedFile::open_named(platform, options, (path, &name))?;
     let sealed = file.engine().seal_as_of(to.nanos, &to.name, Flags::default())?;
     Ok((file, report(SnapshotInfo::new(sealed, 0), &spool)))
+}
+
+/// Fails for options that no opening can serve, whatever the stream is.
+fn check_options(platform: &Platform, options: &Options, path: &Path) -> Result<()> {
+    if planted!(ImportChecksLate) {
+        return Ok(());
+    }
+    if options.read_only {
+        return Err(Error::ReadOnly { path: path.to_owned() });
+    }
+    medium::chosen(platform, options, path)?;
+    if let Some(dir) = &options.reflection_dir {
+        platform.open_folder(dir).map_err(|e| Error::io("look up", dir, e))?;
+    }
+    byte_mark::given_place(options, path)?;
+    reservation::check(options, path)
 }
 
 fn error(path: &Path, why: StreamError) -> Error {

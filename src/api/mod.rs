@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `file` | the handle of an open file, and the calls that open one |
+//! | `close` | the end of a handle, and of the last one |
 //! | `transaction` | transactions, and what happens in a conflict |
 //! | `view` | views: bytes of a moment, pinned or copied |
 //! | `stage` | ranges that are filled first, and then committed without a copy |
@@ -22,6 +23,7 @@
 //! May import `recovery`, `engine`, `config` and below.
 
 pub mod array;
+mod close;
 pub mod copy;
 pub mod export;
 pub mod file;

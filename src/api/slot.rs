@@ -53,7 +53,8 @@ impl Snapshot {
 ///
 /// A `Slot<T>` is a further handle to the open file, as [`AtomicMappedFile::try_clone`] returns.
 /// The file closes with its last handle. So [`AtomicMappedFile::close`] of another handle sets the
-/// close mode and returns, and the file closes when the last slot is dropped.
+/// close mode and returns [`Error::StillOpen`](crate::Error::StillOpen), and the file closes when
+/// the last slot is dropped.
 ///
 /// ```
 /// # let dir = atomic_mmap::doctest_dir();

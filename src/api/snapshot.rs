@@ -100,11 +100,13 @@ impl AtomicMappedFile {
     /// none.
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {
         let engine = self.engine();
-        let info = |entry: Entry| {
-            let held = engine.held_by(entry.number);
-            SnapshotInfo::new(entry, held)
-        };
-        engine.live_snapshots().into_iter().map(info).collect()
+        let live = engine.live_snapshots();
+        let held = engine.held();
+        let held = |entry: &Entry| held.get(&entry.number).copied().unwrap_or(0);
+        live.into_iter()
+            .map(|entry| (held(&entry), entry))
+            .map(|(held, entry)| SnapshotInfo::new(entry, held))
+            .collect()
     }
 
     /// Opens a snapshot for reading. It reads while other threads write, and is not dropped
@@ -134,7 +136,7 @@ impl AtomicMappedFile {
     /// read stay. Returns how many were dropped.
     ///
     /// # Errors
-    /// Those of [`drop_snapshot`](Self::drop_snapshot). Some may have been dropped.
+    /// Those of [`drop_snapshot`](Self::drop_snapshot).
     pub fn retain_snapshots(&self, keep: Retention) -> Result<u64> {
         self.engine().retain(keep, |_| true)
     }

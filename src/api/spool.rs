@@ -290,8 +290,12 @@ impl Spool {
         let progress = Progress::default();
         let mut spool = Spool { platform, home, owner, name, file, header, progress };
         spool.fill(&mut stream).inspect_err(|error| {
-            // It would keep the space that is missing.
-            if matches!(error, Error::NoSpace { .. }) {
+            // It would keep the space that is missing. Frames of another stream fit nothing, and
+            // the sender would ask for the frame behind them again.
+            let is_of_another =
+                matches!(error, Error::Stream { why: StreamError::Gap { frames: 0, .. }, .. });
+            let is_of_another = is_of_another && !planted!(GapKeepsAnothers);
+            if matches!(error, Error::NoSpace { .. }) || is_of_another {
                 spool.remove();
             }
         })?;
@@ -371,13 +375,6 @@ impl Spool {
         unless!(SpoolStays, {
             let _best_effort = remove_own(&self.platform, &self.name, &self.file);
         });
-    }
-}
-
-impl Drop for Spool {
-    fn drop(&mut self) {
-        // A child of `fork` may have a copy of the descriptor, which keeps the lock otherwise.
-        let _gone_with_the_descriptor = self.platform.unlock(&self.file);
     }
 }
 

@@ -17,8 +17,9 @@ use crate::pair::read_set::ReadSet;
 use crate::units::PAGE;
 use smallvec::SmallVec;
 use std::fmt;
+use std::time::Instant;
 
-/// Attempts before a transaction takes the lock that repeatedly failing transactions share.
+/// Attempts before a transaction takes the turn, in which writers let it pass.
 const ATTEMPTS_BEFORE_TURN: u32 = 8;
 
 impl AtomicMappedFile {
@@ -340,6 +341,9 @@ impl<'a> Transaction<'a> {
         match holds {
             Ok(true) if !self.is_void => Ok(()),
             Ok(_) => {
+                if !self.is_void && !planted!(LoadConflictNotCounted) {
+                    self.file.engine().count_conflict();
+                }
                 self.is_void = true;
                 Err(Error::Conflict { path: self.file.engine().path() })
             }
@@ -424,10 +428,9 @@ pub(crate) fn transact<R, E: From<Error>>(
     let mut attempts = 0;
     loop {
         if turn.is_none() && attempts >= ATTEMPTS_BEFORE_TURN {
-            // Transactions that fail often run one at a time, so each competes with new ones only.
-            // `try_lock` and not `lock`, because `body` may run transactions of its own.
-            turn = file.engine().turns.try_lock();
+            turn = file.engine().take_turn();
         }
+        let begin = turn.as_ref().map(|turn| (turn, Instant::now()));
         attempts += 1;
         let closure = Closure::enter(file.engine().number());
         let mut tx = Transaction { closure: closure.depth(), ..Transaction::new(file) };
@@ -451,6 +454,9 @@ pub(crate) fn transact<R, E: From<Error>>(
             },
             // The body's error is about a state that no longer exists, so the body runs again.
             Err(error) if !tx.is_current()? => {
+                if !tx.is_void {
+                    file.engine().count_conflict();
+                }
                 if tx.is_own_conflict(&closure)? {
                     // Without a conflict in the transaction, the error is the body's own.
                     let said = Error::SelfConflict { path: file.engine().path() };
@@ -460,6 +466,9 @@ pub(crate) fn transact<R, E: From<Error>>(
             Err(error) => return Err(error),
         }
         drop(closure);
+        if let Some((turn, begin)) = begin {
+            turn.note_run(begin.elapsed());
+        }
         backoff.wait();
     }
 }

@@ -84,7 +84,7 @@ impl AtomicMappedFile {
     /// [`Error::Io`]: crate::Error::Io
     pub fn verify(&self, range: Range<u64>) -> Result<Verification> {
         let engine = self.engine();
-        engine.check_usable()?;
+        engine.check_readable()?;
         let found = engine.verify(engine.check_bounds(range)?)?;
         Ok(Verification { pages: found.pages, damaged: found.damaged })
     }

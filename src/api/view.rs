@@ -48,8 +48,8 @@ impl<'a> View<'a> {
     #[inline(never)]
     fn anyhow(file: &'a AtomicMappedFile, range: Range<u64>) -> Result<Self> {
         let engine = file.engine();
-        // Checked before the range: the length of a poisoned handle may be wrong.
-        engine.check_usable()?;
+        // Checked before the range: an operation that was cut off may leave a wrong length.
+        engine.check_readable()?;
         let range = engine.check_bounds(range)?;
         // An empty view pins nothing, so `set_len` may truncate the file below it.
         if !range.is_empty() && engine.pin(range.clone())? {
@@ -102,7 +102,7 @@ impl<'a> View<'a> {
     #[inline]
     pub fn read_at(&self, to: &mut [u8], offset: u64) -> Result<()> {
         let engine = self.file.engine();
-        engine.check_usable()?;
+        engine.check_readable()?;
         let end = offset.checked_add(to.len() as u64);
         if end.is_none_or(|end| end > self.len() as u64) {
             return Err(self.out_of_bounds(to.len(), offset));

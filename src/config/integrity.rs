@@ -2,6 +2,7 @@
 //!
 //! May import nothing from the crate.
 
+use super::shielded;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
@@ -68,7 +69,7 @@ impl DamageReporter {
 
     pub fn report(&self, damage: &Damage<'_>) {
         if let Some(report) = &self.0 {
-            report(damage);
+            shielded(|| report(damage));
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod progress;
 pub mod snapshots;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The kind of storage under a file. It is detected at open and determines the promises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -228,4 +229,13 @@ pub enum OnMismatch {
     ///
     /// Other mismatches are refused.
     Trust,
+}
+
+/// Calls a function that the caller of the crate has given, for its effect alone. Its panic is
+/// printed and ends there: a fault of a report ends no operation, and no thread of the crate.
+pub(crate) fn shielded(call: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
+        // It may panic itself when it is dropped.
+        std::mem::forget(payload);
+    }
 }

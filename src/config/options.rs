@@ -34,11 +34,15 @@ pub struct Options {
     pub(crate) max_len: Option<u64>,
     pub(crate) medium: Option<Medium>,
     pub(crate) identity: Option<(u64, u64)>,
+    pub(crate) mark_at: Option<u64>,
+    pub(crate) marks_database: bool,
+    pub(crate) shows_appends: bool,
     pub(crate) any_file_system: bool,
     pub(crate) reflection_dir: Option<PathBuf>,
     pub(crate) deploy: DeployPolicy,
     pub(crate) allocation: Allocation,
     pub(crate) on_mismatch: OnMismatch,
+    pub(crate) best_effort: bool,
     pub(crate) close_on_drop: CloseMode,
     pub(crate) durability: Durability,
     pub(crate) sync_every: Option<Duration>,
@@ -65,11 +69,15 @@ impl Default for Options {
             max_len: None,
             medium: None,
             identity: None,
+            mark_at: None,
+            marks_database: false,
+            shows_appends: false,
             any_file_system: false,
             reflection_dir: None,
             deploy: DeployPolicy::Lazy,
             allocation: Allocation::OnDemand,
             on_mismatch: OnMismatch::Refuse,
+            best_effort: false,
             close_on_drop: CloseMode::Spatial,
             durability: Durability::OnSync,
             sync_every: None,
@@ -165,6 +173,64 @@ impl Options {
         self
     }
 
+    /// Gives the crate the 64 bytes at `offset`, a multiple of 64, for a mark that says that the
+    /// file is in use. They must be zero. Default: none.
+    ///
+    /// A file that is in use is complete only together with its companions, and so is a file after
+    /// a crash or a fast close. A copy of the file alone (`cp`, an upload, most backups) lacks
+    /// bytes. The mark travels with the copy, so that opening it is
+    /// [`Error::Mismatch`](crate::Error::Mismatch) with
+    /// [`Mismatch::LoneCopy`](crate::Mismatch::LoneCopy). Without a mark such a copy opens
+    /// without an error, with old bytes or zeros. Files with [`Roots`](crate::Roots) at offset 0
+    /// have a mark without this option.
+    ///
+    /// The mark is in the file from the first store on until a spatial close has made the file
+    /// complete. The 64 bytes belong to the crate. Readers never see the mark: they read zeros
+    /// there, also a [`read_only`](Self::read_only) handle that takes the home file alone
+    /// ([`OnMismatch::Discard`]). Other programs see it. A write there is
+    /// [`Error::Reserved`](crate::Error::Reserved). Writes to the page around the mark take longer,
+    /// and the page is deployed at the spatial close only. A shorter file gets its mark when it is
+    /// long enough.
+    ///
+    /// A loss of power in the middle of a spatial close may leave the file without its mark,
+    /// although it is not complete. The next open in its place completes it. A copy that is made
+    /// of it alone before that opens without an error.
+    ///
+    /// ```
+    /// # let dir = atomic_mmap::doctest_dir();
+    /// use atomic_mmap::{AtomicMappedFile, Error, Mismatch};
+    ///
+    /// let options = AtomicMappedFile::options().create(true).len(8192).mark_at(0);
+    /// let (path, copy) = (dir.path().join("state.dat"), dir.path().join("copy.dat"));
+    /// let file = options.clone().open(&path)?;
+    /// file.write_at(b"the only copy of these bytes", 4096)?;
+    /// std::fs::copy(&path, &copy)?;
+    /// let why = options.open(&copy).err();
+    /// assert!(matches!(why, Some(Error::Mismatch { why: Mismatch::LoneCopy, .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn mark_at(mut self, offset: u64) -> Self {
+        self.mark_at = Some(offset);
+        self
+    }
+
+    /// Stores what an operation appends to the home file as well, before the file is longer. So a
+    /// program that follows the home file, as `tail -f`, finds no zeroes there. Has no effect on a
+    /// file with page sums, nor within a live snapshot. For the preload.
+    #[doc(hidden)]
+    pub fn shows_appends(mut self, shows: bool) -> Self {
+        self.shows_appends = shows;
+        self
+    }
+
+    /// Marks the header of a SQLite database while it is in use. For the VFS, which shows SQLite
+    /// the real header.
+    #[doc(hidden)]
+    pub fn marks_database(mut self, marks: bool) -> Self {
+        self.marks_database = marks;
+        self
+    }
+
     /// Sets the largest length, in bytes, that `set_len` may grow the open file to. At most
     /// [`MAX_LEN`](crate::MAX_LEN).
     ///
@@ -231,6 +297,17 @@ impl Options {
     /// Sets what to do if the files do not match. Default: [`OnMismatch::Refuse`].
     pub fn on_mismatch(mut self, choice: OnMismatch) -> Self {
         self.on_mismatch = choice;
+        self
+    }
+
+    /// Opens files that would be refused, for reading alone: with what their companions still tell,
+    /// or as the home file's bytes are. Has no effect without [`read_only`](Self::read_only).
+    ///
+    /// Bytes may then be old, or of different times:
+    /// [`Inspection::doubtful`](crate::Inspection::doubtful) says where. It does not say so of a
+    /// rollback that damage keeps from being finished: there each page is as before it or after it.
+    pub fn best_effort(mut self, yes: bool) -> Self {
+        self.best_effort = yes;
         self
     }
 

@@ -38,14 +38,17 @@ impl Retention {
         self
     }
 
-    /// Keeps snapshots that are at most this old, by the system's clock.
+    /// Keeps snapshots that are at most this old, by the system's clock. The newest snapshot always
+    /// stays. A snapshot counts as no younger than a newer one, whatever the clock said: a time in
+    /// the future counts as that of the next snapshot, or as now.
     pub fn age(mut self, most: Duration) -> Self {
         self.age = Some(most);
         self
     }
 
-    /// Keeps as many snapshots as need at most this many bytes of disk, all of the file's snapshots
-    /// together. The newest snapshot always stays.
+    /// Keeps as many snapshots as need at most this many bytes of records, all of the file's
+    /// snapshots together. A record has 64 bytes, and the bytes that it keeps. The newest snapshot
+    /// always stays.
     pub fn bytes(mut self, most: u64) -> Self {
         self.bytes = Some(most);
         self
@@ -59,6 +62,8 @@ impl Retention {
 /// wait for it as for [`snapshot`](crate::AtomicMappedFile::snapshot). The thread looks every five
 /// milliseconds, so a snapshot is that much late. A snapshot that fails is counted in
 /// [`Stats::failed_snapshots`](crate::Stats::failed_snapshots), and tried again at the next look.
+///
+/// A change of the length, a rollback and an import count as a write of no bytes.
 ///
 /// Names are `auto-` and the number of the snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

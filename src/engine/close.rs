@@ -21,39 +21,70 @@ use crate::primitive::Ordering;
 use crate::units::{PAGES_PER_REGION, REGION, RegionIndex};
 use std::io;
 
+/// The end of a file that [`close`](crate::AtomicMappedFile::close) has closed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Closed {
+    /// This was the last handle, and the file is closed as it was asked for.
+    Last,
+    /// The file is closed, and is a complete, plain file. But the process could not remove its
+    /// companions, for the reason in the error: it has lost that right since the opening, as by
+    /// `setuid` or landlock. They hold nothing any more, and the next open removes them.
+    WithCompanions(Error),
+}
+
 impl Engine {
     /// Closes the pair. No handle, view or operation is left. A second call does nothing.
-    pub fn close(&self, mode: CloseMode) -> Result<()> {
-        self.close_as(|| mode)
+    pub fn close(&self, mode: CloseMode) -> Result<Closed> {
+        self.close_as(|| mode, |_| ())
     }
 
     /// Closes the pair after its last handle was dropped. An early return or a panic may have
     /// dropped the handle between writes that belong together. So with `AtomicSync`, no durable
     /// point is made of changes since the last one.
-    pub fn close_dropped(&self, mode: CloseMode) -> Result<()> {
-        self.close_as(|| match self.durability {
+    ///
+    /// No caller hears of an error, so the next opening in this process tells of it.
+    pub fn close_dropped(&self, mode: CloseMode) {
+        let mode = || match self.durability {
             Durability::AtomicSync if self.has_changed() && !planted!(DropMakesPoint) => {
                 CloseMode::Unsynced
             }
             _ => mode,
-        })
+        };
+        let keep = |error: &Error| {
+            if !self.is_forked()
+                && let Some(home) = self.registrations.lock().first()
+            {
+                unless!(DropErrorForgotten, home.note_not_closed(error.as_cause()));
+            }
+        };
+        let _told_by_the_next_opening = self.close_as(mode, keep);
     }
 
-    fn close_as(&self, mode: impl FnOnce() -> CloseMode) -> Result<()> {
+    /// Closes the pair. Calls `on_error` with an error before another opening can follow.
+    fn close_as(
+        &self,
+        mode: impl FnOnce() -> CloseMode,
+        on_error: impl FnOnce(&Error),
+    ) -> Result<Closed> {
         if self.session.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
+            return Ok(Closed::Last);
         }
         self.worker.stop(self.is_forked());
         // A child of `fork` must not change its parent's files. A poisoned pair is left to
         // recovery.
         let result = self.check_usable().and_then(|()| self.close_files(mode()));
         event!(INFO, file = %crate::error::shown(self.home.path()), is_ok = result.is_ok(), "closed");
+        if let Err(error) = &result {
+            event!(ERROR, file = %crate::error::shown(self.home.path()), %error, "not closed");
+            on_error(error);
+        }
         if !self.is_forked() {
             // Unlocks explicitly, and does not wait for the files to be dropped. A thread that is
             // ending may keep the engine alive for a moment, but the caller may open the file again
             // at once.
             for file in [&self.home, &self.reflection] {
-                let _closing_the_file_unlocks_otherwise = self.platform.unlock(file.file());
+                let _their_last_drop_unlocks_otherwise = self.platform.unlock(file.file());
             }
         }
         // No other thread is left. But in a child of `fork`, a thread of the parent may seem to
@@ -64,10 +95,10 @@ impl Engine {
         result
     }
 
-    fn close_files(&self, mode: CloseMode) -> Result<()> {
+    fn close_files(&self, mode: CloseMode) -> Result<Closed> {
         if mode == CloseMode::Unsynced || self.home.is_private() {
             // Leaves the files as a process crash would. The next opening recovers them.
-            return Ok(());
+            return Ok(Closed::Last);
         }
         self.write_back_all();
         self.catch_up(&self.lane(), self.len())?;
@@ -84,8 +115,8 @@ impl Engine {
         }
         match mode {
             CloseMode::Spatial => self.close_spatial(),
-            CloseMode::Fast => self.close_fast(),
-            CloseMode::Unsynced => Ok(()),
+            CloseMode::Fast => self.close_fast().map(|()| Closed::Last),
+            CloseMode::Unsynced => Ok(Closed::Last),
         }
     }
 
@@ -100,34 +131,63 @@ impl Engine {
         unless!(CloseNotDrained, self.drain(&lane));
     }
 
-    fn close_spatial(&self) -> Result<()> {
+    fn close_spatial(&self) -> Result<Closed> {
+        self.end_byte_mark(&self.lane())?;
         self.deploy_everything()?;
         let has_snapshots = self.has_snapshots() && !planted!(SpatialDropsSnapshots);
         if has_snapshots || self.has_sums() {
             // The home file is complete as it is. But its companions stay, for the snapshots or the
             // sums.
-            return self.close_fast();
+            return self.close_fast().map(|()| Closed::Last);
         }
         // With all companions, the pair still counts, and the home file may reach the disk in any
         // order. Without one of them, the home file counts as it is.
+        let mut refused = None;
         let is_said = planted!(SpatialNotClosing)
-            || self.change_mark(|mark| Some(Marker { is_closing: true, ..mark }))?;
+            || match self.change_mark(|mark| Some(Marker { is_closing: true, ..mark })) {
+                Err(error) if error.is_refusal() => {
+                    refused = Some(error);
+                    false
+                }
+                said => said?,
+            };
         // The home file is complete, and says so, before a companion goes.
         unless!(SpatialHomeNotSynced, self.sync_home()?);
-        if !is_said {
-            // Without a mark, the reflection file itself says that it means nothing any more.
+        let header = self.marked_header()?;
+        let is_emptied = !is_said || header.is_some();
+        if is_emptied {
+            // Without a mark, the reflection file itself says that it means nothing any more. So it
+            // does before a database loses its mark: stock SQLite may store to it from then on.
             unless!(SpatialNotEmptied, self.end_session(State::Emptied)?);
         }
+        if let Some(header) = header {
+            self.unmark_database(header)?;
+            // Orders the header before the removal of the companions: a marked database without
+            // companions is refused.
+            self.sync_home()?;
+        }
+        let removed = refused.map_or_else(|| self.remove_companions(), Err);
+        let Err(why) = removed else { return Ok(Closed::Last) };
+        if !why.is_refusal() {
+            return Err(why);
+        }
+        // The process has given up a right that it had at the opening. The companions stay, and the
+        // reflection file says that they mean nothing. The next opening removes them.
+        if !is_emptied {
+            unless!(RefusedNotEmptied, self.end_session(State::Emptied)?);
+        }
+        // An emptied pair counts as none, with its mark or without it.
+        let _best_effort = self.remove_mark();
+        Ok(Closed::WithCompanions(why))
+    }
+
+    fn remove_companions(&self) -> Result<()> {
         let remove = |name: &Name, file: &File| {
             let removed = remove_own(&self.platform, name, file);
             removed.map_err(|e| Error::io("remove", name.path(), e)).map(drop)
         };
-        let unmark = || {
-            let removed = self.platform.remove_xattr(self.home.file(), marker::NAME);
-            removed.map_err(|e| Error::io("remove the attribute", self.home.path(), e))
-        };
         if planted!(SpatialMarkRemovedFirst) {
-            unmark()?;
+            self.remove_mark()?;
         }
         // The companions beside it go before the reflection file, since opening finds them by it.
         if let Some(durable) = &self.durable {
@@ -142,8 +202,13 @@ impl Engine {
         unless!(SpatialFolderNotSynced, self.sync_their_folder()?);
         // Nothing waits for this. To the next opening, a closing mark without companions is none,
         // and so is one beside the companions of a later pair.
-        unless!(SpatialMarkRemovedFirst, unmark()?);
+        unless!(SpatialMarkRemovedFirst, self.remove_mark()?);
         Ok(())
+    }
+
+    fn remove_mark(&self) -> Result<()> {
+        let removed = self.platform.remove_xattr(self.home.file(), marker::NAME);
+        removed.map_err(|e| Error::io("remove the attribute", self.home.path(), e))
     }
 
     /// Returns `true` if there is a live snapshot.
@@ -183,10 +248,17 @@ impl Engine {
             return Ok(());
         };
         let name = self.companions.snapshots();
-        let remove = || remove_own(&self.platform, name, store.file().file());
+        let remove = || {
+            let removed = remove_own(&self.platform, name, store.file().file());
+            removed.map(drop).map_err(|e| Error::io("remove", name.path(), e))
+        };
         unless!(
             EmptyStoreStays,
-            remove().map(drop).map_err(|e| Error::io("remove", name.path(), e))?
+            match remove() {
+                // The next opening removes it.
+                Err(error) if error.is_refusal() => {}
+                removed => removed?,
+            }
         );
         Ok(())
     }
@@ -198,7 +270,16 @@ impl Engine {
             let Sessions { begun, .. } = mark.sessions?;
             Some(Marker { sessions: Some(Sessions { before: begun, begun }), ..mark })
         };
-        unless!(CloseNotNoted, self.change_mark(begun).map(drop)?);
+        unless!(
+            CloseNotNoted,
+            match self.change_mark(begun) {
+                // The process has given up the right since the opening. The mark as it is fits this
+                // close, too. It also fits the superblock of the session before, which the next
+                // opening tells by the times of the home file alone.
+                Err(error) if error.is_refusal() => {}
+                changed => drop(changed?),
+            }
+        );
         // Orders the home file, with its times, before the superblock that holds them.
         unless!(FastHomeNotSynced, self.sync_home()?);
         let state = State::Clean(closed_as(&self.platform, &self.home)?);
@@ -260,14 +341,20 @@ impl Engine {
         write_superblock(&self.platform, &self.reflection, &self.ended(state), how)
     }
 
-    fn sync_home(&self) -> Result<()> {
+    pub(super) fn sync_home(&self) -> Result<()> {
+        // Other programs tell by the time that the bytes have changed. A store to a mapping moves
+        // it once until the page is written back, and on tmpfs never.
+        let stats = self.stats();
+        if stats.bytes_asked != 0 || stats.deployments != 0 {
+            unless!(HomeNotTouched, self.platform.touch(self.home.file()));
+        }
         if self.medium == Medium::Ram {
             return Ok(());
         }
         self.home.sync_all().map_err(|e| Error::io("sync", self.home.path(), e))
     }
 
-    fn sync_reflection(&self) -> Result<()> {
+    pub(super) fn sync_reflection(&self) -> Result<()> {
         if self.medium == Medium::Ram {
             return Ok(());
         }

@@ -197,9 +197,47 @@ impl Engine {
     /// A writer may store past the new end until the shrink is committed. It keeps what it goes
     /// over, and what it writes belongs to no snapshot.
     pub(in crate::engine) fn keep_past(&self, lane: &InUse<'_>, new: u64) -> Result<()> {
-        let reach = self.len().min(self.epochs.longest());
-        let Some(store) = self.snapshots.get().filter(|_| new < reach) else { return Ok(()) };
+        let Some(store) = self.snapshots.get() else { return Ok(()) };
         if planted!(ShrinkKeepsNothing) {
+            return Ok(());
+        }
+        self.each_owed_past(lane, new, false, |owed| {
+            self.append_keeps(lane, store, owed)?;
+            // Orders the keeps before the lock opens: a writer of these slices relies on them.
+            self.drain(lane);
+            Ok(())
+        })
+    }
+
+    /// Returns how many records and slices [`keep_past`](Self::keep_past) keeps. `is_sealed` counts
+    /// as if the present were sealed before.
+    pub(in crate::engine) fn count_past(
+        &self,
+        lane: &InUse<'_>,
+        new: u64,
+        is_sealed: bool,
+    ) -> Result<(usize, usize)> {
+        let (mut records, mut slices) = (0, 0);
+        self.each_owed_past(lane, new, is_sealed, |owed| {
+            records += owed.len();
+            slices += owed.iter().map(|owed| owed.slices.count()).sum::<usize>();
+            Ok(())
+        })?;
+        Ok((records, slices))
+    }
+
+    /// Passes the slices past byte `new` that are owed to `take`, region by region, each as a whole
+    /// under its lock. `is_sealed`: all that hold bytes.
+    fn each_owed_past(
+        &self,
+        lane: &InUse<'_>,
+        new: u64,
+        is_sealed: bool,
+        mut take: impl FnMut(&[Owed<'_>]) -> Result<()>,
+    ) -> Result<()> {
+        let longest = if is_sealed { self.len() } else { self.epochs.longest() };
+        let reach = self.len().min(longest);
+        if new >= reach {
             return Ok(());
         }
         self.load_regions_with_bytes(new..reach)?;
@@ -213,7 +251,10 @@ impl Engine {
             for n in 0..PAGES_PER_REGION {
                 let page = index.page(n);
                 let past = Slices::from_byte(page.start(), new);
-                let slices = self.owed_slices((index, region), n, past);
+                let slices = match is_sealed {
+                    true => past,
+                    false => self.owed_slices((index, region), n, past),
+                };
                 if !slices.is_empty() && page.start() < self.len() && !planted!(CutKeptUnverified) {
                     self.verify_under_lock(lane, page, region)?;
                 }
@@ -222,9 +263,7 @@ impl Engine {
                     owed.push(Owed { page, region, slices });
                 }
             }
-            self.append_keeps(lane, store, &owed)?;
-            // Orders the keeps before the lock opens: a writer of these slices relies on them.
-            self.drain(lane);
+            take(&owed)?;
         }
         Ok(())
     }

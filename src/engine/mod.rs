@@ -30,7 +30,8 @@
 //! region's lock, so `wait_for_read_sections` always ends. What lies below: `lock`, `mmap`,
 //! `format`, `bitmap`, `platform`, `units`, `error`.
 
-mod close;
+pub mod byte_mark;
+pub(crate) mod close;
 pub mod commit;
 pub mod companions;
 pub mod deploy;
@@ -50,6 +51,7 @@ pub mod superblock;
 mod tasks;
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests;
+pub(crate) mod turns;
 mod verify;
 pub mod worker;
 pub mod write;
@@ -65,6 +67,7 @@ use crate::engine::durable::journal::Journal;
 use crate::engine::scrub::{STEP_EVERY, Scrub};
 use crate::engine::snapshots::automatic::{Automatic, LOOK_EVERY};
 use crate::engine::superblock::Companions;
+use crate::engine::turns::Turns;
 use crate::engine::worker::{Request, Worker};
 use crate::engine::write::Mode;
 use crate::engine::write::direct::DirectStore;
@@ -77,7 +80,7 @@ use crate::pair::log::lanes::{LaneKeeper, Lanes};
 use crate::pair::snapshots::Store;
 use crate::pair::{Opened, Pair};
 use crate::platform::Name;
-use crate::primitive::{Mutex, Ordering};
+use crate::primitive::{AtomicU64, Mutex, Ordering};
 use crate::registry::Registration;
 use crate::units::LaneIndex;
 use std::ops::Deref;
@@ -101,6 +104,8 @@ pub(crate) struct Setup {
     pub calls_share_cache: bool,
     /// The journal of durable points. `None` where no durable points are kept.
     pub journal: Option<Journal>,
+    /// The length at the last durable point, and why the state that was found is none, if so.
+    pub point_left: Option<(u64, Error)>,
     /// The store of snapshots, if the pair has one.
     pub snapshots: Option<Store>,
     /// `true` if a file is mapped synchronously: on persistent memory that nothing forces.
@@ -116,6 +121,7 @@ pub(crate) struct Setup {
     /// How long a page must be unchanged until it is deployed in the background.
     pub deploy_idle: Option<Duration>,
     pub allocation: Allocation,
+    pub shows_appends: bool,
     pub reporter: Reporter,
 }
 
@@ -124,6 +130,8 @@ pub(crate) struct Engine {
     pair: Pair,
     policy: PolicyCell,
     allocation: Allocation,
+    /// `true` if the home file has what is appended as soon as it is longer.
+    shows_appends: bool,
     pub(crate) durability: Durability,
     /// The properties of the file that choose the way of a write.
     mode: Mode,
@@ -131,6 +139,8 @@ pub(crate) struct Engine {
     direct: DirectStore,
     superblock: Mutex<Superblock>,
     registrations: Mutex<Vec<Registration>>,
+    /// The message of the last drop that could not close the file, until `health` has told it.
+    not_closed: Mutex<Option<String>>,
     /// The name of the home file, in its open folder.
     pub(crate) name: Name,
     /// The names of the companions, in their open folder.
@@ -139,10 +149,12 @@ pub(crate) struct Engine {
     making_store: Mutex<Option<companions::Leftover>>,
     maps_synchronously: bool,
     cache_is_shared: bool,
-    /// Taken by transactions that have lost too often, so that they run one at a time.
-    pub(crate) turns: Mutex<()>,
+    /// Taken by transactions that have lost too often.
+    turns: Turns,
     durable: Option<Durable>,
     automatic: Option<Automatic>,
+    /// Changes that are no writes, for automatic snapshots.
+    other_changes: AtomicU64,
     scrub: Option<Scrub>,
     sweeps: Sweeps,
     worker: Worker,
@@ -214,29 +226,39 @@ impl Engine {
             if let Some(store) = setup.snapshots {
                 let _it_was_empty = pair.snapshots.set(store);
             }
-            let durable = setup
-                .journal
-                .map(|journal| Durable::new(journal, pair.len(), pair.dirty.register()));
+            let durable = setup.journal.map(|journal| {
+                let point_len = setup.point_left.as_ref().map_or(pair.len(), |(len, _)| *len);
+                let durable = Durable::new(journal, point_len, pair.dirty.register());
+                if let Some((_, why)) = &setup.point_left {
+                    // It may have grown since the point.
+                    durable.on_grow();
+                    durable.set_overdue(why);
+                }
+                durable
+            });
             Engine {
                 pair,
                 durable,
                 automatic,
+                other_changes: AtomicU64::new(0),
                 scrub,
                 sweeps: Sweeps::default(),
                 durability: setup.durability,
                 worker: Worker::new(Box::new(this.clone()), timers, may_run),
                 policy: PolicyCell::new(setup.policy),
                 allocation: setup.allocation,
+                shows_appends: setup.shows_appends,
                 mode,
                 direct,
                 superblock: Mutex::new(setup.superblock),
                 registrations: Mutex::new(setup.registrations),
+                not_closed: Mutex::new(None),
                 name: setup.name,
                 companions: setup.companions,
                 making_store: Mutex::new(None),
                 maps_synchronously: setup.maps_synchronously,
                 cache_is_shared: setup.cache_is_shared,
-                turns: Mutex::new(()),
+                turns: Turns::default(),
                 reporter: setup.reporter,
             }
         })
@@ -250,6 +272,26 @@ impl Engine {
         let begun = self.worker.begin_timers();
         let begun = if planted!(NoThreadNoMatter) { Ok(()) } else { begun };
         begun.map_err(|e| Error::NoThread { path: self.path(), source: e.into() })
+    }
+
+    /// Takes over the message of the last drop that could not close the file. Called once the
+    /// opening can fail no more: a failed one has no handle that could tell.
+    pub fn take_not_closed(&self) {
+        let cause = self.registrations.lock().first().and_then(Registration::take_not_closed);
+        #[cfg(feature = "tracing")]
+        if let Some(cause) = &cause {
+            event!(WARN, file = %crate::error::shown(self.name.path()), %cause, "the last drop did not close it");
+        }
+        *self.not_closed.lock() = cause;
+    }
+
+    /// Leaves that message to the next opening. Called if a call fails that opens the file and does
+    /// more, so that its caller gets no handle.
+    pub fn leave_not_closed(&self) {
+        let cause = self.not_closed.lock().take();
+        if let Some((cause, home)) = cause.zip(self.registrations.lock().first()) {
+            home.note_not_closed(cause);
+        }
     }
 
     /// Allocates the whole file, if that was chosen. The caller is opening it for writing.

@@ -18,12 +18,13 @@ use crate::bitmap::span::{self, PageSpan, RegionSpan};
 use crate::bitmap::{Side, Slices, Validity};
 use crate::engine::Engine;
 use crate::engine::plan::{self, RegionPlan};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lock::LockGuard;
 use crate::mmap::Rooms;
 use crate::mutant::unless;
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
+use crate::platform::ZeroedBytes;
 use crate::units::{PageIndex, SLICE, SUPERCHUNK};
 use std::ops::Range;
 
@@ -50,8 +51,9 @@ pub(crate) struct Staged {
     range: Range<u64>,
     /// Runs that make up the range, in order.
     runs: Vec<Run>,
-    /// The bytes of the runs in buffers, one after the other.
-    buffers: Vec<u8>,
+    /// The bytes of the runs in buffers, one after the other. They take memory once they are
+    /// filled.
+    buffers: ZeroedBytes,
 }
 
 /// A part of a stage that can be stored to.
@@ -70,7 +72,7 @@ enum Part<'s> {
 impl Staged {
     /// Makes a stage without bytes.
     pub fn empty(at: u64) -> Self {
-        Staged { range: at..at, runs: Vec::new(), buffers: Vec::new() }
+        Staged { range: at..at, runs: Vec::new(), buffers: ZeroedBytes::default() }
     }
 
     /// Returns the range of offsets in the file.
@@ -165,7 +167,7 @@ impl Engine {
         self.check_usable()?;
         let range = self.check_bounds(range)?;
         self.check_writable()?;
-        let mut staged = Staged { range: range.clone(), runs: Vec::new(), buffers: Vec::new() };
+        let mut staged = Staged { range: range.clone(), ..Staged::empty(0) };
         if self.keeps_points {
             staged.add(Lent::Buffer, range);
         } else if !range.is_empty() {
@@ -185,10 +187,8 @@ impl Engine {
         }
         let buffers = staged.runs.iter().filter(|run| run.lent == Lent::Buffer);
         let len = buffers.map(|run| run.range.end - run.range.start).sum();
-        let mut buffer = Vec::new();
-        self.reserve(&mut buffer, len).inspect_err(|_| self.unstage(&staged))?;
-        buffer.resize(len as usize, 0);
-        staged.buffers = buffer;
+        let buffers = ZeroedBytes::new(len).inspect_err(|_| self.unstage(&staged));
+        staged.buffers = buffers.map_err(|e| Error::io("allocate memory", self.home.path(), e))?;
         Ok(staged)
     }
 
@@ -309,5 +309,40 @@ impl Engine {
             }
         }
         self.end_fill(&lane);
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(loom), not(shuttle), not(miri)))]
+mod tests {
+    use crate::api::file::AtomicMappedFile;
+    use crate::config::Medium;
+    use crate::units::PAGE;
+    use std::os::unix::fs::FileExt;
+
+    /// Returns how many pages of memory a buffer has. The kernel may join its mapping with that of
+    /// another test, so the sizes of mappings do not tell.
+    fn resident(buffer: &[u8]) -> usize {
+        let mut entries = vec![0; buffer.len() / PAGE * 8];
+        let first = buffer.as_ptr() as u64 / PAGE as u64 * 8;
+        let pagemap = std::fs::File::open("/proc/self/pagemap").expect("pagemap");
+        pagemap.read_exact_at(&mut entries, first).expect("an entry a page");
+        let (entries, _) = entries.as_chunks();
+        entries.iter().filter(|entry| u64::from_le_bytes(**entry) >> 63 == 1).count()
+    }
+
+    /// A stage took memory for all of its range at once, and time to store zeros there.
+    #[test]
+    fn a_stage_takes_memory_as_it_is_filled() {
+        let (dir, len) = (crate::doctest_dir(), 1 << 30);
+        let options = AtomicMappedFile::options().create(true).len(len).medium(Medium::PageCache);
+        let file = options.open(dir.path().join("state.dat")).expect("open");
+        let engine = file.engine();
+        let mut staged = engine.stage(0..len).expect("stage");
+        assert_eq!(resident(&staged.buffers), 0);
+        engine.fill(&mut staged, 5000, b"one");
+        assert!((1..=512).contains(&resident(&staged.buffers)), "at most a page of 2 MiB");
+        let mut found = [1; 5];
+        engine.read_staged(&staged, 4999, &mut found);
+        assert_eq!(&found, b"\0one\0");
     }
 }

@@ -131,8 +131,8 @@ pub(crate) fn remove_own(platform: &Platform, name: &Name, file: &File) -> io::R
 
 /// Removes a name if it still belongs to the file that `ours` describes. Returns `false` otherwise.
 pub(crate) fn remove_if_is(platform: &Platform, name: &Name, ours: &FileStat) -> io::Result<bool> {
-    let is_ours = match platform.stat_name(name)? {
-        Some(there) => (there.dev, there.ino) == (ours.dev, ours.ino),
+    let is_ours = match platform.identity_at(name)? {
+        Some(there) => there == (ours.dev, ours.ino),
         None => return Ok(false),
     };
     if is_ours || planted!(RemovedByName) {

@@ -18,6 +18,7 @@ impl Tasks for Weak<Engine> {
             }
             Request::DurablePoint => engine.sync_at_interval(),
             Request::Snapshot => engine.snapshot_if_due(),
+            Request::Collect => engine.collect_in_background(),
             Request::Scrub => engine.scrub(),
             Request::Flush => engine.flush_for_waiters(),
             Request::DeployIdle => engine.deploy_idle(),

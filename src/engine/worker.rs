@@ -30,6 +30,8 @@ pub(crate) enum Request {
     DurablePoint,
     /// An automatic snapshot, if one is due.
     Snapshot,
+    /// A step of the return of space that dropped snapshots needed.
+    Collect,
     /// A step of the scrub.
     Scrub,
     /// A durable point for the waiters of `durable::flush`.

@@ -10,9 +10,14 @@ use std::io;
 
 pub(super) const ADVICE: &str = "; drop every handle and open the file again to recover";
 
+/// The step of a call that changes nothing.
+pub(super) const READ_OPEN: &str = "open for reading";
+
 pub(super) fn advice_after(call: &str, source: &io::Error) -> &'static str {
     if leaves_doubt(call) {
         ADVICE
+    } else if call == READ_OPEN {
+        "; the file needs read permission for this user, and its folders search permission"
     } else if is_out_of_descriptors(source) {
         "; an open file takes up to three descriptors: raise the limit (ulimit -n), or close \
          other files"
@@ -40,6 +45,17 @@ pub(super) fn address_space_advice(source: &io::Error) -> &'static str {
     } else {
         "or raise what limits it: ulimit -v, or vm.max_map_count where very many files are open"
     }
+}
+
+pub(super) fn busy_message(in_this_process: bool, process: Option<u32>) -> String {
+    if in_this_process {
+        return "this process; share the handle with try_clone, or close it first".into();
+    }
+    let number = process.map_or_else(String::new, |number| format!(", number {number}"));
+    format!(
+        "another process{number}; only one process at a time may have it open, so that process has \
+         to close it first, or end"
+    )
 }
 
 pub(super) fn no_space_message(offset: u64, len: u64, source: &io::Error) -> String {

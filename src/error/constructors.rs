@@ -7,7 +7,7 @@
 //!
 //! May import: `advice`, `doubt`, `shown` and the planted bugs.
 
-use super::advice::ADVICE;
+use super::advice::{ADVICE, READ_OPEN};
 use super::doubt::leaves_doubt;
 use super::{Error, SnapshotError};
 use crate::mutant::planted;
@@ -15,12 +15,22 @@ use std::io;
 use std::path::Path;
 
 /// Returns `true` if a call failed because the file system, a quota or a length limit is full.
-fn is_no_space(source: &io::Error) -> bool {
+pub(crate) fn is_no_space(source: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 impl Error {
+    /// Returns the error of a file that this process has open.
+    pub(crate) fn open_here(path: &Path) -> Self {
+        Error::Busy { path: path.to_owned(), in_this_process: true, process: None }
+    }
+
+    /// Returns the error of a file that another process has open, with its number if that is known.
+    pub(crate) fn open_elsewhere(path: &Path, process: Option<u32>) -> Self {
+        Error::Busy { path: path.to_owned(), in_this_process: false, process }
+    }
+
     /// Returns the error of a failed call that has no offset.
     pub(crate) fn io(call: &'static str, path: &Path, source: io::Error) -> Self {
         Self::of_call(call, path, None, 0, source)
@@ -71,6 +81,13 @@ impl Error {
         matches!(self, Error::Io { call, .. } if leaves_doubt(call))
     }
 
+    /// Returns `true` if the system has refused a call for lack of a right.
+    pub(crate) fn is_refusal(&self) -> bool {
+        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+        matches!(self, Error::Io { source, .. }
+            if matches!(source.kind(), PermissionDenied | ReadOnlyFilesystem))
+    }
+
     /// Returns the message for the cause of later errors, without the advice: they add their own.
     pub(crate) fn as_cause(&self) -> String {
         let mut said = self.to_string();
@@ -99,9 +116,11 @@ impl Error {
         Error::Snapshot { path: path.to_owned(), why: SnapshotError::Damaged { offset, what } }
     }
 
-    /// Returns the error of a home file that could not be opened.
-    pub(crate) fn of_opening(path: &Path, source: io::Error) -> Self {
+    /// Returns the error of a home file that could not be opened, by a call that only reads or
+    /// one that also writes.
+    pub(crate) fn of_opening(path: &Path, reads_only: bool, source: io::Error) -> Self {
         match source.kind() {
+            io::ErrorKind::PermissionDenied if reads_only => Error::io(READ_OPEN, path, source),
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 Error::NotWritable { path: path.to_owned(), source: source.into() }
             }

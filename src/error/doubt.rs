@@ -10,10 +10,11 @@
 pub(crate) const SYNC_FOR_A_POINT: &str = "sync for a durable point";
 pub(crate) const WRITE_A_POINT: &str = "write of a durable point";
 pub(crate) const WRITE_A_RUN: &str = "write of a long run";
+pub(crate) const WRITE_AN_APPEND: &str = "write of an append to the home file";
 pub(crate) const SYNC_OF_SNAPSHOTS: &str = "sync the snapshots";
 pub(crate) const SYNC_OF_LENGTH: &str = "sync of the new length";
 
 pub(super) fn leaves_doubt(call: &str) -> bool {
-    let steps = [SYNC_FOR_A_POINT, WRITE_A_POINT, WRITE_A_RUN, SYNC_OF_LENGTH, SYNC_OF_SNAPSHOTS];
-    steps.contains(&call)
+    let writes = [WRITE_A_POINT, WRITE_A_RUN, WRITE_AN_APPEND];
+    writes.contains(&call) || [SYNC_FOR_A_POINT, SYNC_OF_LENGTH, SYNC_OF_SNAPSHOTS].contains(&call)
 }

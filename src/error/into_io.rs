@@ -15,12 +15,15 @@ impl From<Error> for io::Error {
             | Error::Overflow { .. }
             | Error::OutOfBounds { .. }
             | Error::OtherFile { .. }
+            | Error::Reserved { .. }
             | Error::NotRegular { .. } => io::ErrorKind::InvalidInput,
             Error::NoSpace { .. } => io::ErrorKind::StorageFull,
             Error::TooLarge { .. } | Error::TooLong { .. } => io::ErrorKind::FileTooLarge,
             Error::Conflict { .. } => io::ErrorKind::WouldBlock,
             Error::SelfConflict { .. } => io::ErrorKind::Deadlock,
-            Error::Busy { .. } | Error::Pinned { .. } => io::ErrorKind::ResourceBusy,
+            Error::Busy { .. } | Error::Pinned { .. } | Error::StillOpen { .. } => {
+                io::ErrorKind::ResourceBusy
+            }
             Error::UnsupportedFileSystem { .. } | Error::UnsupportedMedium { .. } => {
                 io::ErrorKind::Unsupported
             }

@@ -7,6 +7,7 @@
 //! May import: `shown`, and the version of the format.
 
 use super::shown;
+use std::fmt::Display;
 use std::path::Path;
 
 /// The way in which a home file and a reflection file do not match.
@@ -24,6 +25,9 @@ pub enum Mismatch {
     /// The home file is a copy of one that had a reflection file. The copy may lack the bytes of
     /// that reflection file.
     HomeIsCopy,
+    /// The home file says in its bytes that it was in use, and it has no companions here. It is a
+    /// copy of the home file alone, or has lost them. It may lack bytes.
+    LoneCopy,
     /// The file with the reflection file's name is not a reflection file.
     Foreign,
     /// A newer version of this crate has written the reflection file.
@@ -63,6 +67,14 @@ pub enum Mismatch {
     RolledBack,
 }
 
+fn lone_copy_message(home: &impl Display, reflection: &impl Display, discard: &str) -> String {
+    format!(
+        "{home}: says in its bytes that it was in use, and {reflection} and the files of that name \
+         are not here; put them beside it, or copy the file again after a spatial close; \
+         {discard} (they may be old, or zeros)"
+    )
+}
+
 pub(super) fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -> String {
     let (home, reflection) = (shown(home), shown(reflection));
     let discard = "open with OnMismatch::Discard to take the home file's bytes as they are";
@@ -86,6 +98,7 @@ pub(super) fn mismatch_message(home: &Path, reflection: &Path, why: &Mismatch) -
              are only in the original's reflection file are missing (this file's would be \
              {reflection}); copy it again after a spatial close, or {discard}"
         ),
+        Mismatch::LoneCopy => lone_copy_message(&home, &reflection, discard),
         Mismatch::Foreign => format!(
             "{home}: {reflection} is not a reflection file; move it away (this crate removes \
              nothing that is not its own)"

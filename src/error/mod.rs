@@ -15,20 +15,24 @@ mod shown;
 mod snapshot;
 mod stream;
 mod structure;
+mod surface;
 
-use advice::{ADVICE, address_space_advice, advice_after, at, no_space_message};
+use advice::{ADVICE, address_space_advice, advice_after, at, busy_message, no_space_message};
+pub(crate) use constructors::is_no_space;
 pub use distrust::Distrust;
 pub(crate) use doubt::{
     SYNC_FOR_A_POINT, SYNC_OF_LENGTH, SYNC_OF_SNAPSHOTS, WRITE_A_POINT, WRITE_A_RUN,
+    WRITE_AN_APPEND,
 };
 pub use io_error::IoError;
 pub use mismatch::Mismatch;
 use mismatch::mismatch_message;
-pub use shown::{is_obeyed, shown};
+pub use shown::{is_obeyed, shown, variants};
 pub use snapshot::SnapshotError;
 use std::path::PathBuf;
 pub use stream::StreamError;
 pub use structure::StructureError;
+pub use surface::{Interface, in_words_of};
 
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -224,6 +228,20 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// The range reaches into the 64 bytes of the file's byte mark, which only the crate writes:
+    /// [`Options::mark_at`](crate::Options::mark_at). Nothing was written.
+    #[error(
+        "{}: the 64 bytes at offset {offset} belong to the mark that says that the file is in use; write before or \
+         behind them",
+        shown(path)
+    )]
+    Reserved {
+        /// The home file.
+        path: PathBuf,
+        /// The offset of the mark, in bytes.
+        offset: u64,
+    },
+
     /// A `View` pins bytes that `set_len` would remove, or a `Stage` has lent some. Nothing was
     /// changed. Drop it first.
     #[error("{}: a view or stage pins bytes past the new length {len}; drop it first", shown(path))]
@@ -238,18 +256,44 @@ pub enum Error {
     #[error(
         "{}: already open in {}",
         shown(path),
-        if *in_this_process {
-            "this process; share the handle with try_clone, or close it first"
-        } else {
-            "another process; only one process at a time may have it open, so that process has to \
-             close it first, or end"
-        }
+        busy_message(*in_this_process, *process)
     )]
     Busy {
         /// The home file.
         path: PathBuf,
         /// `true` if this process has it open, `false` if another one has.
         in_this_process: bool,
+        /// The number of the process that has it open, where the system tells it.
+        process: Option<u32>,
+    },
+
+    /// Other handles of the file are open, so [`close`](crate::AtomicMappedFile::close) has ended
+    /// this handle alone. A log, a directory of roots, and slots and arrays by `into_owned` have
+    /// one. The last handle closes the file, in the mode of this call if no other follows.
+    #[error(
+        "{}: not closed: {handles} more of its handles are open (also logs, roots, and owned \
+         slots and arrays have one); drop them first",
+        shown(path)
+    )]
+    StillOpen {
+        /// The home file.
+        path: PathBuf,
+        /// How many other handles there were.
+        handles: usize,
+    },
+
+    /// The last handle was dropped before, in this process, and the close that a drop makes had
+    /// failed. The file was recovered since, as after a crash.
+    #[error(
+        "{}: the last drop of a handle could not close the file ({cause}); it was recovered; to \
+         hear of such an error, call close",
+        shown(path)
+    )]
+    NotClosed {
+        /// The home file.
+        path: PathBuf,
+        /// The message of that failure.
+        cause: String,
     },
 
     /// The handle was inherited by `fork`. Open the file again after the parent has closed it.
@@ -262,10 +306,11 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// An earlier failure has made the handle permanently unusable: a durable point or checkpoint
-    /// that failed, a failed write of a long run, a failed sync of a new length on `Medium::Dax`,
-    /// an error of a rollback under way, or a panic in the middle of an operation. Drop every
-    /// handle and open the file again: opening recovers.
+    /// An earlier failure has made it unknown what the disk has: a durable point or checkpoint that
+    /// failed, a failed write of a long run or an append, a failed sync of a new length on
+    /// `Medium::Dax`. The handle can only read from then on. After an error of a rollback or an
+    /// import under way, or a panic in the middle of an operation, it cannot even do that. Drop
+    /// every handle and open the file again: opening recovers.
     #[error("{}: unusable since {cause}{ADVICE}", shown(path))]
     Poisoned {
         /// The home file.
@@ -274,15 +319,17 @@ pub enum Error {
         cause: String,
     },
 
-    /// A durable point of [`Options::sync_every`](crate::Options::sync_every) has failed, and none
-    /// was made since. Nothing was written.
+    /// A durable point of [`Options::sync_every`](crate::Options::sync_every) has failed, or the
+    /// opening after a process crash had no space for one, and none was made since. Nothing was
+    /// written.
     ///
     /// Earlier operations are in memory and survive a process crash, unless
     /// [`Durability::AtomicSync`](crate::Durability::AtomicSync) was chosen. Writes succeed
-    /// again after the next durable point, made at the next interval or by a call of `sync`.
+    /// again after the next durable point, made at the next interval or by a call of `sync`. Where
+    /// it lacked space, make some, or drop snapshots before:
+    /// [`drop_snapshot`](crate::AtomicMappedFile::drop_snapshot) needs none.
     #[error(
-        "{}: nothing was written, since the durable point of sync_every is overdue ({cause}); remove the cause and \
-         call sync",
+        "{}: nothing was written, since a durable point is overdue ({cause}); remove the cause and call sync",
         shown(path)
     )]
     Overdue {

@@ -1,6 +1,6 @@
 //! Names and paths as messages show them.
 //!
-//! Owns: [`Shown`], the only way of a name into a message.
+//! Owns: [`Shown`], the only way of a name into a message, and the names of findings.
 //!
 //! Invariant: a name ends no line, moves no cursor, and reorders no text around it. Other names are
 //! shown as they are.
@@ -45,6 +45,24 @@ impl fmt::Display for Shown<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the names of the variants in a value, as `of-this-file`.
+pub fn variants(value: &impl std::fmt::Debug) -> Vec<String> {
+    let text = format!("{value:?}");
+    let variants = text.split(|c: char| !c.is_alphanumeric());
+    let variants = variants.filter(|word| word.starts_with(|c: char| c.is_uppercase()));
+    let name = |variant: &str| {
+        let mut name = String::new();
+        for c in variant.chars() {
+            if c.is_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.extend(c.to_lowercase());
+        }
+        name
+    };
+    variants.map(name).collect()
 }
 
 #[cfg(all(test, not(loom), not(shuttle)))]

@@ -62,7 +62,7 @@ pub enum SnapshotError {
     /// changed it. The home file and its reflection file are not affected.
     #[error(
         "damaged at offset {offset}: {what}; restore this file from a backup, or move it away: the \
-         snapshots are lost then, and the present content is whole"
+         snapshots are lost then, and the present content is whole, unless a rollback was cut off"
     )]
     Damaged {
         /// The offset of the contradiction in the file of the snapshots, in bytes.

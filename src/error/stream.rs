@@ -57,10 +57,10 @@ pub enum StreamError {
     },
     /// The file does not have the bytes that the stream's changes are relative to.
     #[error(
-        "the file is not as in snapshot \"{}\" of the sender ({found_len} bytes with the sum \
-         {found_sum:#x} and not {len} with {sum:#x}); send the increment since the state that it \
-         has, or the whole",
-        shown(base)
+        "the file is not as in snapshot \"{}\" of the sender ({found_len} bytes{} and not {len} with \
+         the sum {sum:#x}); send the increment since the state that it has, or the whole",
+        shown(base),
+        with_sum(found_sum)
     )]
     WrongBase {
         /// The name of the sender's snapshot.
@@ -71,8 +71,9 @@ pub enum StreamError {
         sum: u64,
         /// The length of the file, in bytes.
         found_len: u64,
-        /// The content sum of the file.
-        found_sum: u64,
+        /// The content sum of the file. `None` if its length is another one: then its bytes are not
+        /// read.
+        found_sum: Option<u64>,
     },
     /// The content that the stream leads to would not have the sum that it states.
     #[error("the changes do not lead to the stated content; make the stream anew")]
@@ -102,4 +103,9 @@ pub enum StreamError {
         /// The name of the second snapshot.
         to: String,
     },
+}
+
+/// Returns a sum as a message tells it, if it is known.
+fn with_sum(sum: &Option<u64>) -> String {
+    sum.map(|sum| format!(" with the sum {sum:#x}")).unwrap_or_default()
 }

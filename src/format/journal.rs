@@ -51,8 +51,8 @@ pub const HEADERS: usize = 2;
 const HEADER_MAGIC: [u8; 8] = *b"AtomJrnH";
 const HEADER_LEN: usize = 64;
 
-/// The journal's header: its pair and its sessions. Two blocks hold headers and are written in
-/// turn, so that a torn write leaves the previous header.
+/// The journal's header: its pair and its sessions. Two blocks hold it, and are written one after
+/// the other. So a torn write leaves the previous header, and damage to one block leaves a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The pair.
@@ -61,6 +61,8 @@ pub struct Header {
     pub from: u64,
     /// The last session that may have written records.
     pub to: u64,
+    /// `true` for the copy, which is written once the header is durable, and without waiting.
+    pub is_copy: bool,
 }
 
 impl Header {
@@ -68,6 +70,7 @@ impl Header {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; BLOCK];
         bytes[..8].copy_from_slice(&HEADER_MAGIC);
+        bytes[12] = u8::from(self.is_copy);
         bytes[16..32].copy_from_slice(&self.uuid);
         bytes[32..40].copy_from_slice(&self.from.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.to.to_le_bytes());
@@ -82,17 +85,18 @@ impl Header {
         let sum = u32::from_le_bytes(bytes[SUM].try_into().ok()?);
         bytes[SUM].fill(0);
         let (from, to) = (word_at(&bytes, 32), word_at(&bytes, 40));
-        let header = Header { uuid: bytes[16..32].try_into().ok()?, from, to };
+        let (uuid, is_copy) = (bytes[16..32].try_into().ok()?, bytes[12] == 1);
+        let header = Header { uuid, from, to, is_copy };
         let is_whole = bytes[..8] == HEADER_MAGIC && sum == checksum::crc32c(&bytes);
         is_whole.then_some(header)
     }
 
     /// Returns the newer of the two headers at the beginning of a journal, and the index of its
-    /// block.
+    /// block. A header counts before its copy, which may not be durable.
     pub fn newest(journal: &[u8]) -> Option<(Header, usize)> {
         let blocks = journal.chunks(BLOCK).take(HEADERS).enumerate();
         let found = blocks.filter_map(|(n, block)| Some((Header::decode(block)?, n)));
-        found.max_by_key(|(header, _)| (header.to, header.from))
+        found.max_by_key(|(header, _)| (header.to, header.from, !header.is_copy))
     }
 
     /// Returns `true` if blocks without a valid header may still be those of a journal: zeroes, or
@@ -107,10 +111,27 @@ impl Header {
         })
     }
 
+    /// Returns `true` if blocks without a valid header are those of a damaged journal of this pair.
+    pub fn may_be_damaged(journal: &[u8], uuid: &[u8; 16]) -> bool {
+        let names = |block: &[u8]| block.get(16..32).is_some_and(|found| is_pair(found, uuid));
+        journal.chunks(BLOCK).take(HEADERS).any(names)
+    }
+
+    /// Returns `true` if the journal is this pair's.
+    pub fn is_of(&self, uuid: &[u8; 16]) -> bool {
+        is_pair(&self.uuid, uuid)
+    }
+
     /// Returns `true` if the journal holds all records that this session of the pair has written.
     pub fn covers(&self, uuid: &[u8; 16], session: u64) -> bool {
-        self.uuid == *uuid && (self.from..=self.to).contains(&session)
+        self.is_of(uuid) && (self.from..=self.to).contains(&session)
     }
+}
+
+/// Returns `true` if the bytes name this pair. No pair has the uuid of zeroes: it stands for a
+/// superblock that was not found, and blank blocks hold it.
+fn is_pair(found: &[u8], uuid: &[u8; 16]) -> bool {
+    found == uuid && *uuid != [0; 16]
 }
 
 /// The change of a page since the last durable point, or of several consecutive pages.
@@ -405,13 +426,17 @@ mod tests {
 
     #[test]
     fn a_header_covers_its_sessions_and_a_torn_one_covers_none() {
-        let (older, newer) =
-            (Header { uuid: [7; 16], from: 3, to: 4 }, Header { uuid: [7; 16], from: 4, to: 4 });
+        let older = Header { uuid: [7; 16], from: 3, to: 4, is_copy: false };
+        let newer = Header { from: 4, ..older };
         let mut journal = [newer.encode(), older.encode()].concat();
         assert_eq!(Header::newest(&journal), Some((newer, 0)));
         assert!(newer.covers(&[7; 16], 4) && !newer.covers(&[7; 16], 3));
         assert!(older.covers(&[7; 16], 3) && !older.covers(&[7; 16], 5));
         assert!(!newer.covers(&[8; 16], 4));
+        let copy = Header { is_copy: true, ..newer };
+        let both = [newer.encode(), copy.encode()].concat();
+        assert_eq!(Header::newest(&both), Some((newer, 0)), "the header, before its copy");
+        assert_eq!(Header::newest(&both[BLOCK..]), Some((copy, 0)));
         for at in 0..64 {
             journal[at] ^= 1;
             assert_eq!(Header::newest(&journal), Some((older, 1)), "byte {at}");
@@ -424,7 +449,19 @@ mod tests {
         torn[BLOCK + 3] = 0;
         assert!(Header::may_be_torn(&torn) && Header::newest(&torn).is_none());
         assert!(!Header::may_be_torn(b"another program's notes"));
+        assert!(
+            Header::may_be_damaged(&torn, &[7; 16]) && !Header::may_be_damaged(&torn, &[8; 16])
+        );
         assert_eq!(Header::newest(&[]), None);
+    }
+
+    #[test]
+    fn a_journal_is_of_the_pair_that_its_header_names_and_of_none_without_a_uuid() {
+        let header = Header { uuid: [7; 16], from: 3, to: 4, is_copy: false };
+        assert!(header.is_of(&[7; 16]) && !header.is_of(&[8; 16]) && !header.is_of(&[0; 16]));
+        let blank = Header { uuid: [0; 16], ..header };
+        assert!(!blank.is_of(&[0; 16]) && !blank.covers(&[0; 16], 4));
+        assert!(!Header::may_be_damaged(&[0; 3 * BLOCK], &[0; 16]));
     }
 
     #[test]

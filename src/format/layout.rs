@@ -3,7 +3,8 @@
 //! ```text
 //! 0        superblock A        4 KiB page, 512 bytes used
 //! 4 KiB    superblock B        the same; written alternately
-//! 8 KiB    state words         logical length, high-water mark, settled and begun session
+//! 8 KiB    state words         logical length, high-water mark, settled and begun session, and
+//!                              the place of the byte mark
 //!          floors              two, a cache line each
 //! 64 KiB   lanes               80 lanes of 4 KiB
 //! 2 MiB    log area            256 MiB, sparse: log records that overflow their lane
@@ -48,6 +49,9 @@ pub const SETTLED_WORD: u64 = LENGTH_WORD + 16;
 /// Offset of the word with the last session that was begun. The word is stored once the session's
 /// superblock is durable. So a pair with an older superblock alone has lost the newest one.
 pub const BEGUN_WORD: u64 = LENGTH_WORD + 24;
+/// Offset of the word with the place of the home file's byte mark: its offset and 1, or 3 while the
+/// mark is there. 0 if there is none, and 2 if a database's header is marked instead.
+pub const MARK_WORD: u64 = LENGTH_WORD + 32;
 /// The two places of the journal's floor, in the page of the state words. Written alternately.
 pub const FLOORS: [u64; 2] = [LENGTH_WORD + 64, LENGTH_WORD + 128];
 /// The place that names the newest durable record, as a floor does. It is stored after each record,

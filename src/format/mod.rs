@@ -1,15 +1,16 @@
 //! The format of the reflection file and its companions. Pure: bytes to values and back.
 //!
 //! Owns: the layout, the superblock, the state words, the log records, the journal's records and
-//! its floor, the snapshot store, and the home file's mark. The byte diagram is `docs/format.md`;
-//! `src/golden.rs` keeps diagram, constants and encoders in step. Invariants: decoding never panics
-//! and never trusts a field before its checksum and range were checked. So untrusted bytes become
-//! trusted types here and nowhere else.
+//! its floor, the snapshot store, and the home file's two marks. The byte diagram is
+//! `docs/format.md`; `src/golden.rs` keeps diagram, constants and encoders in step. Invariants:
+//! decoding never panics and never trusts a field before its checksum and range were checked. So
+//! untrusted bytes become trusted types here and nowhere else.
 //!
 //! May import `units`, `bitmap` and `checksum`.
 
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+pub mod byte_mark;
 pub mod entry;
 pub mod export;
 pub mod flip_record;
@@ -18,6 +19,7 @@ pub mod journal;
 pub mod layout;
 pub mod marker;
 pub mod snapshots;
+pub mod sqlite_header;
 pub mod state_word;
 pub mod superblock;
 

@@ -578,6 +578,11 @@ impl MappedFile {
         self.platform.will_need(&self.file, &self.mapping, offset, len);
     }
 
+    /// As [`will_need`](Self::will_need), for the parts of the range that are no holes.
+    pub fn will_need_data(&self, offset: u64, len: u64) {
+        self.platform.will_need_data(&self.file, &self.mapping, offset, len);
+    }
+
     /// Makes the file's bytes durable.
     pub fn sync_data(&self) -> io::Result<()> {
         if self.is_private { Ok(()) } else { self.platform.sync_data(&self.file, self.id) }

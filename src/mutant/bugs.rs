@@ -47,7 +47,6 @@ with_those_of_snapshots! { mutants;
     }
     "engine/commit/redo.rs" {
         LogNotMeasured "log-not-measured": "an operation that is too long for any log is not refused",
-        RedoAfterFailure "redo-after-failure": "a writer that waited for a failed durable point stores over valid slots",
         RedoFlipsClaimed "redo-flips-claimed": "slices with a claimed other slot flip by a redo record",
         RedoNoClear "redo-no-clear": "redo data is stored over slots that active flip records name",
         RedoNoDrainAfterClear "redo-no-drain-after-clear": "no drain between the invalidation of flip records and the redo record",
@@ -140,6 +139,7 @@ with_those_of_snapshots! { mutants;
     "pair/mod.rs" {
         ReaderWrites "reader-writes": "a handle that was opened for reading alone takes writes",
         ChangeNotNoted "change-not-noted": "a page that changes is not noted for the next durable point",
+        WaitForgetsFailure "wait-forgets-failure": "an operation that has waited for a gate or a lock goes on in a poisoned handle",
         RunFailureIgnored "run-failure-ignored": "an operation commits although the call for a long run has failed",
         FailedRunForgotten "failed-run-forgotten": "a handle goes on after the call for a long run has failed",
         LimitFailsRun "limit-fails-run": "a limit of the process on the length of files fails a long run",
@@ -420,7 +420,7 @@ with_those_of_snapshots! { mutants;
         RegionsNotBegun "regions-not-begun": "only pages with slice words get durable words",
         PastPointKept "past-point-kept": "bytes past the length are kept when a file goes back to a durable point",
     }
-    "api/file.rs" {
+    "api/close.rs" {
         EarlierCloseNoPoint "earlier-close-no-point": "closing one of several handles makes no durable point, and a later drop takes its save back",
     }
     "recovery/context.rs" {
@@ -431,6 +431,10 @@ with_those_of_snapshots! { mutants;
         CompanionNotOwned "companion-not-owned": "companions stay owned by the process that made them, which may be the administrator's",
     }
     "recovery/begin.rs" {
+        OpenNotCleanedUp "open-not-cleaned-up": "bytes past the length are kept when a pair is opened",
+        OpenHighWaterFirst "open-high-water-first": "opening lowers the high-water mark before it cleans up",
+        OpenZeroesNotDrained "open-zeroes-not-drained": "opening does not drain its clean-up before the high-water mark",
+        OpenHighWaterNotDrained "open-high-water-not-drained": "opening does not drain the high-water mark",
         MadeNotSettled "made-not-settled": "a new pair never counts as settled, so its mark is not missed",
         OpenNotMarked "open-not-marked": "the home file is not marked",
         MarkLast "mark-last": "a new pair is in use before its home file has the mark",
@@ -441,10 +445,6 @@ with_those_of_snapshots! { mutants;
         DiscardedLogApplied "discarded-log-applied": "the log of a discarded pair is applied to the file that was kept",
         TrustedWordsKept "trusted-words-kept": "the durable words of a trusted pair are not checked",
         NotRecovered "not-recovered": "a pair that was in use is not recovered",
-        OpenNotCleanedUp "open-not-cleaned-up": "bytes past the length are kept when a pair is opened",
-        OpenHighWaterFirst "open-high-water-first": "opening lowers the high-water mark before it cleans up",
-        OpenZeroesNotDrained "open-zeroes-not-drained": "opening does not drain its clean-up before the high-water mark",
-        OpenHighWaterNotDrained "open-high-water-not-drained": "opening does not drain the high-water mark",
         RecoverNotDrained "recover-not-drained": "no drain between recovery and the new session",
     }
     "recovery/probe.rs" {

@@ -33,6 +33,7 @@ macro_rules! with_those_of_snapshots {
                 OpeningNumberKept "opening-number-kept": "an opening begins segments under the number of the one before",
             }
             "pair/snapshots/live.rs" {
+                LaterByOldSet "later-by-old-set": "a collection judges records of later seals by its own set",
                 CollectForgetsNeeded "collect-forgets-needed": "a kept slice counts as needed by the snapshot of its own epoch alone",
             }
             "pair/snapshots/collect.rs" {
@@ -76,11 +77,21 @@ macro_rules! with_those_of_snapshots {
             }
             "engine/snapshots/read.rs" {
                 SnapshotReadUnlocked "snapshot-read-unlocked": "a reader of a snapshot does not lock the page",
+                DamagedRecordRolledBack "damaged-record-rolled-back": "a rollback begins without a look at the records that it needs",
                 SnapshotReadsPresent "snapshot-reads-present": "a reader of a snapshot goes by the working words",
             }
             "engine/snapshots/rollback.rs" {
+                RollbackNotCounted "rollback-not-counted": "automatic snapshots do not see a rollback",
+                RollbackNotReserved "rollback-not-reserved": "a rollback takes its space behind the intention",
                 RollbackNotSaid "rollback-not-said": "the table does not say that a rollback is under way",
+                RestoresPastTheEnd "restores-past-the-end": "a rollback puts back what records have past the end of the snapshot",
                 RollbackNotFinished "rollback-not-finished": "an opening does not finish a rollback",
+            }
+            "engine/resize/mod.rs" {
+                ShownInSnapshot "shown-in-snapshot": "an append is shown in slots that a snapshot reads",
+            }
+            "pair/unfinished.rs" {
+                CutOffRollbackGoesOn "cut-off-rollback-goes-on": "the handle stays usable after an error in the middle of a rollback",
             }
             "pair/mod.rs" {
                 SwitchNotSeenUnderLock "switch-not-seen-under-lock": "a writer does not look at the first snapshot's switch under its lock",
@@ -116,6 +127,9 @@ macro_rules! with_those_of_snapshots {
                 ImportNotRemembered "import-not-remembered": "a page does not remember what an import has appended",
                 ImportCutsUnkept "import-cuts-unkept": "an import keeps what a shorter length takes behind its commit point",
                 ImportNotSaid "import-not-said": "the table of an import does not say that a rollback is under way",
+            }
+            "engine/snapshots/seen.rs" {
+                SeenTakenForPresent "seen-taken-for-present": "an import does not read again what has changed beside it",
             }
             "recovery/snapshots.rs" {
                 StoreInLargeFolios "store-in-large-folios": "the page cache may keep segments of a store and holes beside them in one folio",

@@ -8,20 +8,34 @@
 //!
 //! Invariant: what running operations may allocate is reserved before they take a lock. So the sum
 //! of storage and reservations passes `limit` only for an operation that no space can be given back
-//! for.
+//! for. Operations that wait get their rooms in the order of arrival. An operation that arrives
+//! while others wait takes a room if the first of those still has room beside it, so a large one
+//! does not starve beside small ones.
 //!
-//! May import `pair::allocated`, `bitmap`, `mmap`, `primitive`.
+//! May import `pair::allocated`, `bitmap`, `format::layout`, `mmap`, `primitive`, `units`.
 
 use crate::bitmap::Side;
+use crate::format::layout;
 use crate::mutant::planted;
 use crate::pair::Pair;
 use crate::primitive::{AtomicU64, Ordering};
+use crate::units::PAGE;
 use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// The least budget, without what the journal may take: the lanes, some words, and room for a few
 /// operations.
 const LEAST: u64 = 4 << 20;
+
+/// Bytes by which the file system's tree of the reflection file's extents may grow between two
+/// measurements, at least: a few of its blocks.
+const TREE: u64 = 4 * PAGE as u64;
+
+/// The part of the budget by which it may grow in addition. The worker measures each time the
+/// companions have grown by a sixteenth. If every page of that is an extent, the tree has grown by
+/// a block for each 170 of them, since a block of 340 entries may be half full.
+const TREE_PART: u64 = 16 * 170;
 
 /// Longest time until a waiting thread looks for itself.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -35,23 +49,47 @@ pub(crate) struct Budget {
     /// Bytes from which on the worker is asked.
     ask_at: AtomicU64,
     /// Bytes of the companions that [`Allocated`](crate::pair::allocated::Allocated) does not
-    /// count, when they were measured last: lanes, log, region words, journal, snapshots.
+    /// count: lanes, log, region words, journal, snapshots. As measured last, with what was noted
+    /// since then.
     others: AtomicU64,
     /// Bytes that running operations may allocate.
     reserved: AtomicU64,
     /// Bytes that the largest of the waiting operations may allocate.
     waiting: AtomicU64,
+    /// Bytes that the first operation of the queue may allocate, for those that arrive.
+    first: AtomicU64,
     turns: Mutex<Turns>,
     changed: Condvar,
 }
 
-/// The turns in which space is given back.
-#[derive(Clone, Copy, Default, Debug)]
+/// The turns in which space is given back, and the operations that wait for them.
+#[derive(Default, Debug)]
 struct Turns {
     /// Number of turns that are over.
     over: u64,
     /// `true` if the last of them found nothing to give back.
     found_nothing: bool,
+    /// The numbers of the waiting operations and the bytes that they may allocate, in the order of
+    /// their arrival.
+    queue: VecDeque<(u64, u64)>,
+    /// The number of the last operation that has waited.
+    last: u64,
+}
+
+/// The place of an operation in the queue. Dropping it lets the next one try.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    budget: &'a Budget,
+    number: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut turns = self.budget.turns.lock();
+        turns.queue.retain(|(number, _)| *number != self.number);
+        self.budget.note_first(&turns);
+        self.budget.changed.notify_all();
+    }
 }
 
 /// Room in the budget for one operation. Dropping it ends the reservation.
@@ -78,6 +116,7 @@ impl Budget {
             others: AtomicU64::new(0),
             reserved: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
+            first: AtomicU64::new(0),
             turns: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -124,7 +163,8 @@ impl Budget {
         self.waiting.store(0, Ordering::Relaxed);
         self.ask_at.store(more.max(self.limit / 8 * 5), Ordering::Relaxed);
         let mut turns = self.turns.lock();
-        *turns = Turns { over: turns.over + 1, found_nothing };
+        turns.over += 1;
+        turns.found_nothing = found_nothing;
         self.changed.notify_all();
     }
 
@@ -138,14 +178,52 @@ impl Budget {
         self.waiting.fetch_max(bytes, Ordering::Relaxed);
     }
 
-    /// Waits for a while until a turn after turn `seen` is over. Returns `true` if that one has
-    /// found nothing to give back.
-    pub fn wait(&self, seen: u64) -> bool {
+    /// Returns `true` if an operation has noted that it waits, and no turn has ended since then.
+    pub fn is_awaited(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns the bytes that an operation leaves to the first one of the queue when it arrives.
+    #[inline]
+    pub fn kept_for_first(&self) -> u64 {
+        self.first.load(Ordering::Relaxed)
+    }
+
+    fn note_first(&self, turns: &Turns) {
+        let bytes = turns.queue.front().map_or(0, |(_, bytes)| *bytes);
+        self.first.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Enters the queue of the waiting operations with one that may allocate `bytes`.
+    pub fn queue(&self, bytes: u64) -> Place<'_> {
         let mut turns = self.turns.lock();
-        if turns.over == seen {
+        turns.last += 1;
+        let number = turns.last;
+        turns.queue.push_back((number, bytes));
+        self.note_first(&turns);
+        Place { budget: self, number }
+    }
+
+    /// Returns `true` if the operation is the first one of the queue.
+    pub fn is_first(&self, place: &Place<'_>) -> bool {
+        self.turns.lock().is_first(place)
+    }
+
+    /// Waits for a while until a turn after turn `seen` is over, or until an operation that was not
+    /// the first one of the queue is. Returns `true` if that turn has found nothing to give back.
+    pub fn wait(&self, place: &Place<'_>, was_first: bool, seen: u64) -> bool {
+        let mut turns = self.turns.lock();
+        let is_first = turns.is_first(place);
+        if turns.over == seen && (was_first || !is_first) {
             let _timed_out_or_woken = self.changed.wait_for(&mut turns, LOOK_EVERY);
         }
         turns.over > seen && turns.found_nothing
+    }
+}
+
+impl Turns {
+    fn is_first(&self, place: &Place<'_>) -> bool {
+        self.queue.front().is_some_and(|(number, _)| *number == place.number)
     }
 }
 
@@ -156,12 +234,17 @@ impl Pair {
     }
 
     /// Reserves room for an operation that allocates at most `bytes`. Returns `None` if there is
-    /// none.
-    pub(crate) fn take_room<'a>(&self, budget: &'a Budget, bytes: u64) -> Option<Room<'a>> {
+    /// none, or if less than `left` bytes would be left.
+    pub(crate) fn take_room<'a>(
+        &self,
+        budget: &'a Budget,
+        bytes: u64,
+        left: u64,
+    ) -> Option<Room<'a>> {
         let room = self.take_room_anyway(budget, bytes);
         let reserved = budget.reserved.load(Ordering::Relaxed);
         let allowed = budget.allowed.load(Ordering::Relaxed);
-        let fits = self.companions_take(budget) + reserved <= allowed;
+        let fits = self.companions_take(budget) + reserved + left <= allowed;
         (fits || planted!(BudgetNotHeeded)).then_some(room)
     }
 
@@ -178,13 +261,47 @@ impl Pair {
         })
     }
 
-    /// Measures what the companions have besides slots and words. `beside` are the bytes of the
-    /// files beside the reflection file.
+    /// Counts storage that the reflection file has got and
+    /// [`Allocated`](crate::pair::allocated::Allocated) does not count, until the next measurement.
+    pub(crate) fn note_others(&self, bytes: u64) {
+        if let Some(budget) = &self.budget {
+            budget.others.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Measures what the companions have besides slots and words, and adds what no operation
+    /// reserves: the growth of the file system's tree, and the region words of one superchunk.
+    /// `beside` are the bytes of the files beside the reflection file.
     pub(crate) fn measure_companions(&self, budget: &Budget, beside: u64) {
         // No allocation may come between the two numbers.
         let _no_allocation = self.allocating.lock();
         let known = self.allocated.bytes(Side::Reflection);
         let of_reflection = self.reflection.storage().unwrap_or(known);
-        budget.others.store(of_reflection.saturating_sub(known) + beside, Ordering::Relaxed);
+        let others = of_reflection.saturating_sub(known) + beside;
+        let slack = TREE + budget.limit / TREE_PART + layout::REGION_WORDS_LEN;
+        budget.others.store(others + slack, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_that_wait_are_served_in_the_order_of_their_arrival() {
+        let budget = Budget::new(1 << 30, 0);
+        assert_eq!(budget.kept_for_first(), 0);
+        let [large, small, third] = [900, 1, 20].map(|bytes| budget.queue(bytes));
+        assert!(budget.is_first(&large) && !budget.is_first(&small));
+        drop(small);
+        assert!(!budget.is_first(&third));
+        assert_eq!(budget.kept_for_first(), 900);
+        drop(large);
+        assert!(budget.is_first(&third), "the one before it has given up");
+        assert_eq!(budget.kept_for_first(), 20);
+        // It was not the first one when it looked, so it does not wait.
+        assert!(!budget.wait(&third, false, budget.turns()));
+        drop(third);
+        assert_eq!(budget.kept_for_first(), 0);
     }
 }

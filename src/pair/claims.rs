@@ -5,6 +5,7 @@
 //! | view | the home slots of a page | it pins the page |
 //! | durable point | the slots that a page's durable word names | durable points are kept |
 //! | stage | the free slots of its slices | it lives |
+//! | byte mark | the home slot of its slice, valid in the reflection file | the file is open |
 //!
 //! Flips and deployments store to the slot of a slice that is not valid. If that slot is claimed,
 //! the slice has no free slot, and is written by a redo record (`engine::commit::redo`).
@@ -87,6 +88,14 @@ impl RegionState {
             self.note_pinned(n);
         }
         claims
+    }
+
+    /// Claims the home slot of one of page `n`'s slices for the byte mark. The slice is valid in
+    /// the reflection file. The caller holds the page's lock.
+    pub fn claim_for_mark(&self, n: usize, slice: Slices) {
+        let staged = self.staged.get_or_init(|| many(|| AtomicU64::new(0)));
+        staged[n].fetch_or(slice.0, Ordering::SeqCst);
+        self.note_pinned(n);
     }
 
     /// Gives the claims of a stage on slices of page `n` back. The stage's stores to their slots

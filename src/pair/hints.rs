@@ -4,7 +4,8 @@
 //! Owns, for each lane:
 //! - direct-mapped tags of pages that were written lately;
 //! - whether recent reads found bytes in the reflection file, or mixed;
-//! - the number of reads before the last write.
+//! - the number of reads before the last write;
+//! - how far reads in order have come, and what was read ahead for them.
 //!
 //! A wrong prediction costs time, never correctness: a needless prefetch, a miss that is not
 //! hidden, or a deployment too early or too late. May import `bitmap`, `units`,
@@ -13,6 +14,7 @@
 use crate::bitmap::Side;
 use crate::pair::stamps::NOTED;
 use crate::units::PageIndex;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 /// Returns `true` if the read with this number must set the stamp of the deployed page that it has
@@ -45,6 +47,63 @@ const TO_REFLECTION: u8 = 1;
 /// To either side, inside the gate of cuts.
 const TO_GATE: u8 = 2;
 
+/// Pages around the expected one at which a read still counts as one in order: readers of trees
+/// leave out inner pages, and look at some of them in between.
+const NEAR: i64 = 8;
+
+/// Pages that are read in order before any are read ahead.
+const IN_ORDER: u64 = 4;
+
+/// The least and the most pages that are read ahead: as many as were read in order.
+const AHEAD: [u64; 2] = [32, 2048];
+
+/// Reads in order.
+#[derive(Debug)]
+struct Scan {
+    /// The page that the next read begins with.
+    next: AtomicU64,
+    /// The number of pages that were read in order, up to that page.
+    in_order: AtomicU64,
+    /// The page before which all of these were read ahead.
+    asked: AtomicU64,
+}
+
+impl Scan {
+    const fn new() -> Scan {
+        Scan { next: AtomicU64::new(0), in_order: AtomicU64::new(0), asked: AtomicU64::new(0) }
+    }
+
+    fn is_near(&self, first: u64) -> bool {
+        let jump = first.wrapping_sub(self.next.load(Ordering::Relaxed)).cast_signed();
+        (-NEAR..NEAR).contains(&jump)
+    }
+
+    fn begins_behind(&self, last: u64) {
+        self.next.store(last.saturating_add(1), Ordering::Relaxed);
+        self.in_order.store(0, Ordering::Relaxed);
+        self.asked.store(0, Ordering::Relaxed);
+    }
+
+    fn goes_on(&self, first: u64, last: u64) -> Option<Range<u64>> {
+        if last < self.next.load(Ordering::Relaxed) {
+            return None;
+        }
+        let next = last.saturating_add(1);
+        let in_order = self.in_order.load(Ordering::Relaxed) + next.saturating_sub(first);
+        self.next.store(next, Ordering::Relaxed);
+        self.in_order.store(in_order, Ordering::Relaxed);
+        let [least, most] = AHEAD;
+        let window = in_order.clamp(least, most);
+        let asked = self.asked.load(Ordering::Relaxed);
+        if in_order < IN_ORDER || asked >= next.saturating_add(window - window / 4) {
+            return None;
+        }
+        let end = next.saturating_add(window);
+        self.asked.store(end, Ordering::Relaxed);
+        Some(asked.max(next)..end)
+    }
+}
+
 /// The predictors of one lane.
 #[derive(Debug)]
 #[repr(C)]
@@ -60,6 +119,10 @@ pub struct Hints {
     before_write: AtomicU64,
     /// Index + 1 of the page of the read that was counted last.
     counted: AtomicU64,
+    /// Two of them: a scan goes on after a read elsewhere, as of an inner page of a tree.
+    scans: [Scan; 2],
+    /// The scan that the last read in order belonged to.
+    scan: AtomicU8,
     written: [AtomicU16; TAGS],
 }
 
@@ -76,6 +139,8 @@ impl Hints {
             stores_to: AtomicU8::new(TO_HOME),
             before_write: AtomicU64::new(0),
             counted: AtomicU64::new(0),
+            scans: [const { Scan::new() }; 2],
+            scan: AtomicU8::new(0),
             written: [const { AtomicU16::new(0) }; TAGS],
         }
     }
@@ -155,6 +220,21 @@ impl Hints {
         before != page.0 + 1 || cfg!(shuttle)
     }
 
+    /// Notes that the pages from `first` to `last` are read. Returns the pages to read ahead, if
+    /// the lane's reads are in order and have come near to the end of what was read ahead.
+    pub fn follows(&self, first: u64, last: u64) -> Option<Range<u64>> {
+        let before = usize::from(self.scan.load(Ordering::Relaxed)) & 1;
+        for n in [before, before ^ 1] {
+            let scan = &self.scans[n];
+            if scan.is_near(first) {
+                self.scan.store(n as u8, Ordering::Relaxed);
+                return scan.goes_on(first, last);
+            }
+        }
+        self.scans[before ^ 1].begins_behind(last);
+        None
+    }
+
     /// Returns `true` if the page was written recently. Records it as written.
     #[inline]
     pub fn has(&self, page: PageIndex) -> bool {
@@ -178,6 +258,29 @@ mod tests {
         assert!(!recent.has(PageIndex(0)) && recent.has(PageIndex(0)));
         assert!(!recent.has(PageIndex(1)) && recent.has(PageIndex(0)));
         assert!(!recent.has(PageIndex(TAGS as u64)) && !recent.has(PageIndex(0)));
+    }
+
+    #[test]
+    fn reads_in_order_are_read_ahead_of_and_others_are_not() {
+        let scan = |step: &dyn Fn(u64) -> u64| {
+            let recent = Hints::new();
+            let asked = |n| recent.follows(step(n), step(n)).into_iter();
+            (0..10_000).flat_map(asked).collect::<Vec<_>>()
+        };
+        let asked = scan(&|n| n);
+        assert_eq!(asked[0], 4..36);
+        assert!(asked.windows(2).all(|two| two[0].end == two[1].start), "without a gap");
+        assert!((5..60).contains(&asked.len()), "{}", asked.len());
+        // A tree has inner pages among the others, and elsewhere.
+        assert_eq!(scan(&|n| n + n / 7)[0], 4..36);
+        let asked = scan(&|n| if n % 50 == 7 { (1 << 30) | (n * 90) } else { n });
+        assert!(asked.windows(2).all(|two| two[0].end == two[1].start), "without a gap");
+        assert!((5..60).contains(&asked.len()), "{}", asked.len());
+        assert_eq!(scan(&|_| 7), []);
+        assert_eq!(scan(&|n| n * 9), []);
+        assert_eq!(scan(&|n| (1 << 40) | (n % 4)), []);
+        assert_eq!(scan(&|n| 200_000 - n * 9), []);
+        assert_eq!(Hints::new().follows(u64::MAX, u64::MAX), None);
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub mod gates;
 pub mod hints;
 pub mod load;
 pub mod log;
+pub mod marking;
 pub mod own_changes;
 pub mod page_table;
 #[cfg(all(test, not(loom), not(shuttle)))]
@@ -74,6 +75,7 @@ use crate::pair::gates::{Gate, GateGuard};
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::{InUse, LaneKeeper, Lanes, next_file_number};
 use crate::pair::log::log_area::LogArea;
+use crate::pair::marking::Marking;
 use crate::pair::page_table::PageTable;
 use crate::pair::region::RegionState;
 use crate::pair::session::Session;
@@ -105,6 +107,8 @@ pub(crate) struct Opened {
     /// The use of page sums.
     pub integrity: Integrity,
     pub damage_reporter: DamageReporter,
+    /// The byte mark of the home file. `None` for a reader.
+    pub marking: Option<Marking>,
     /// The budget of the companions' storage, if there is one.
     pub budget: Option<Budget>,
     /// The chunks to allocate ahead, if any are.
@@ -144,6 +148,8 @@ pub(crate) struct Pair {
     pub damage_reporter: DamageReporter,
     /// The live snapshots.
     pub epochs: Epochs,
+    /// The byte mark of the home file. `None` for a reader.
+    pub marking: Option<Marking>,
     pub fresh: bool,
     /// Locked for writing by `set_len` and by hole punching, one at a time. Locked for reading by a
     /// view that pins pages, and by a durable point. Taken before any page's or region's lock, and
@@ -162,7 +168,11 @@ pub(crate) struct Pair {
     pub words_ahead: bool,
     /// The store of snapshots, from the first snapshot on.
     pub snapshots: OnceLock<Store>,
-    pub poisoned: OnceLock<String>,
+    /// Why nothing may be stored any more, if so.
+    poisoned: OnceLock<String>,
+    /// Why not even reads may begin, if so: an operation was cut off, so that memory may hold half
+    /// of it.
+    cut_off: OnceLock<String>,
     fork_generation: u64,
     number: u64,
     /// The tag of this file. A thread that remembers the same value may use the fast paths. Once
@@ -204,6 +214,7 @@ impl Pair {
             log_area: LogArea::new(),
             seed,
             ring_seeds: (0..LANE_COUNT as u16).map(|n| seed.ring(LaneIndex(n))).collect(),
+            marking: opened.marking,
             fresh: opened.fresh,
             resizing: RwLock::new(()),
             allocating: Mutex::new(()),
@@ -213,6 +224,7 @@ impl Pair {
             words_ahead: opened.words_ahead,
             snapshots: OnceLock::new(),
             poisoned: OnceLock::new(),
+            cut_off: OnceLock::new(),
             fork_generation: fork::generation(),
             number,
             tag: AtomicU64::new(tag.bits()),
@@ -302,25 +314,52 @@ impl Pair {
         fork::generation() != self.fork_generation
     }
 
-    /// Returns `true` if operations may begin.
+    /// Returns `true` if operations that store may begin.
     #[inline]
     pub(crate) fn is_usable(&self) -> bool {
-        !self.is_forked() && self.poisoned.get().is_none()
+        !self.is_forked() && !self.is_poisoned()
     }
 
-    /// Fails if no operation may begin.
+    #[inline]
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.get().is_some()
+    }
+
+    /// Fails if no operation may begin that stores something, makes it durable or gives space back.
     #[inline]
     pub fn check_usable(&self) -> Result<()> {
-        if self.is_usable() { Ok(()) } else { self.check_usable_cold() }
+        if self.is_usable() { Ok(()) } else { self.fail_as_unusable(&self.poisoned) }
+    }
+
+    /// Fails as [`check_usable`](Self::check_usable) does, for an operation that may have waited
+    /// for a gate or a lock since it began. The handle is poisoned before either opens.
+    #[inline]
+    pub(crate) fn check_usable_still(&self) -> Result<()> {
+        if planted!(WaitForgetsFailure) { Ok(()) } else { self.check_usable() }
+    }
+
+    /// Fails if not even a read may begin. After a failure that only leaves open what the disk has,
+    /// memory holds every operation as a whole, and a read needs no disk that can be written.
+    #[inline]
+    pub fn check_readable(&self) -> Result<()> {
+        let is_readable = !self.is_forked() && self.cut_off.get().is_none();
+        if is_readable { Ok(()) } else { self.fail_as_unusable(&self.cut_off) }
+    }
+
+    /// Fails as [`check_readable`](Self::check_readable) does, for a read that may have waited for
+    /// a lock. The caller holds the locks of what it reads, or has their versions.
+    #[inline]
+    pub(crate) fn check_readable_still(&self) -> Result<()> {
+        if planted!(WaitForgetsFailure) { Ok(()) } else { self.check_readable() }
     }
 
     // A cold function: an error is large to move, and there is seldom one.
     #[cold]
-    fn check_usable_cold(&self) -> Result<()> {
+    fn fail_as_unusable(&self, why: &OnceLock<String>) -> Result<()> {
         if self.is_forked() {
             return Err(Error::Forked { path: self.path() });
         }
-        let cause = self.poisoned.get().cloned().unwrap_or_default();
+        let cause = why.get().cloned().unwrap_or_default();
         Err(Error::Poisoned { path: self.path(), cause })
     }
 
@@ -355,12 +394,20 @@ impl Pair {
         Err(Error::io("allocate memory", self.home.path(), source))
     }
 
-    /// Poisons the handle: no operation may begin any more, for good.
+    /// Poisons the handle, since it is unknown what the disk has: no operation may begin any more
+    /// but a read, for good.
     pub(crate) fn poison(&self, cause: &Error) {
         event!(ERROR, file = %crate::error::shown(self.home.path()), %cause, "poisoned");
         let _first_cause_stays = self.poisoned.set(cause.as_cause());
         // Release: orders the cause before the tag.
         self.tag.store(Tag::NEVER.bits(), Ordering::Release);
+    }
+
+    /// Poisons the handle for reads, too: an operation was cut off in the middle of its stores.
+    pub(crate) fn poison_cut_off(&self, cause: &Error) {
+        // Before the tag: a thread that has no fast path any more finds this cause.
+        let _first_cause_stays = self.cut_off.set(cause.as_cause());
+        self.poison(cause);
     }
 
     /// Returns the range of `len` bytes at `offset`, if it lies within the file.

@@ -23,6 +23,9 @@ pub(crate) struct Session {
     /// Set while a shrink looks for pins and truncates. Checked by views that pin without
     /// `resizing`.
     pub cutting: AtomicBool,
+    /// Set while a transaction that has lost too often has its turn. Writers of watched pages load
+    /// it.
+    pub turn: AtomicBool,
     /// Set by the call that closes the pair.
     pub closed: AtomicBool,
 }
@@ -38,6 +41,7 @@ impl Session {
             high_water: AtomicU64::new(high_water),
             watched: CachePadded::new(Watched::new()),
             cutting: AtomicBool::new(false),
+            turn: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         }
     }

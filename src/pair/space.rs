@@ -360,6 +360,7 @@ impl Pair {
         let _one_at_a_time = self.allocating.lock();
         self.forget_words(n);
         self.allocate_reflection(layout::region_words(n), layout::REGION_WORDS_LEN)?;
+        self.note_others(layout::REGION_WORDS_LEN);
         allocated.store(true, Ordering::Release);
         Ok(())
     }
@@ -371,6 +372,7 @@ impl Pair {
             return Ok(());
         }
         self.allocate_reflection(layout::lane(index), layout::LANE as u64)?;
+        self.note_others(layout::LANE as u64);
         lane.set_allocated();
         Ok(())
     }

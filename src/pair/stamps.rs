@@ -241,6 +241,13 @@ impl Pair {
         is_inside && is_at_home && is_loadable && barrier::is_usual()
     }
 
+    /// Returns `true` if a writer of page `n` has to let a transaction pass that may have read it:
+    /// the page has a stamp or is watched, and there is a turn. The caller holds the page's lock.
+    #[inline(always)]
+    pub(crate) fn is_in_turn(&self, region: &RegionState, n: usize) -> bool {
+        region.stamped_pages() >> n & 1 == 1 && self.session.turn.load(Ordering::Relaxed)
+    }
+
     /// Makes the stamps of the pages of `mask` even.
     ///
     /// The caller holds the locks of these pages, or their region's, and is about to change them. A

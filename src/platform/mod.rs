@@ -47,11 +47,13 @@ use machine::Simulated;
 use os::persistence_domain as domain;
 pub use os::{
     CacheIdentity, File, FileStat, FileSystem, Folder, Mapping, NO_TIME, Name, OpenHow, Table,
-    UNMAPPED, ZeroedWords, fork, membarrier as barrier, signals, variable,
+    UNMAPPED, ZeroedBytes, ZeroedWords, fork, membarrier as barrier, signals, variable,
 };
 #[cfg(feature = "recorder")]
 use recorder::Recorder;
 pub use testing::call;
+#[cfg(all(test, unix, not(miri)))]
+pub use testing::exit_code_of;
 #[cfg(feature = "recorder")]
 #[doc(hidden)]
 pub use testing::{recorder, simulated as machine};

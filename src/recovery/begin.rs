@@ -7,18 +7,22 @@
 //! May import `journal`, `make`, `engine` and below.
 
 use super::context::{Rollback, Step};
+use super::overdue::PointLeft;
 use super::{Carried, Mapped, Recovered, journal};
 use crate::config::Medium;
 use crate::config::integrity::Integrity;
 use crate::engine::durable::journal::Journal;
-use crate::engine::superblock::{Kind, settle, store_begun};
+use crate::engine::resize::truncate;
+use crate::engine::superblock::{Kind, settle, store_begun, store_length};
 use crate::engine::{Engine, Setup};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::format::layout;
 use crate::format::marker::Sessions;
 use crate::format::superblock::Superblock;
 use crate::mutant::{planted, unless};
 use crate::pair::Opened;
 use crate::pair::budget::Budget;
+use crate::pair::marking::Marking;
 use crate::pair::snapshots::Store;
 use std::io;
 use std::sync::Arc;
@@ -52,11 +56,53 @@ impl Recovered<'_> {
         Ok(Some(journal))
     }
 
+    /// Zeroes what lies past the length, if a shrink or a return to a durable point left something
+    /// there.
+    pub(super) fn finish_truncation(&mut self) -> Result<()> {
+        let Mapped { home, reflection, reflection_len, platform, medium, .. } = &self.mapped;
+        let lengths = self.mapped.carried.verdict.lengths;
+        let is_longer = home.len() > lengths.len
+            || *reflection_len > layout::reflection_len(lengths.len)
+            || lengths.high_water > lengths.len;
+        if !is_longer || planted!(OpenNotCleanedUp) {
+            return Ok(());
+        }
+        if planted!(OpenHighWaterFirst) {
+            store_length(reflection, layout::HIGH_WATER_WORD, lengths.len);
+            platform.drain();
+        }
+        let has_sums = self.mapped.integrity != Integrity::Off;
+        truncate::zero_past(home, reflection, lengths.len, has_sums)?;
+        // Orders the zeroes and the lengths of the files before the high-water word that says that
+        // nothing is left to zero.
+        unless!(OpenZeroesNotDrained, platform.drain());
+        if *medium == Medium::Dax {
+            for file in [home, reflection] {
+                file.sync_all().map_err(|e| Error::io("sync", file.path(), e))?;
+            }
+        }
+        store_length(reflection, layout::HIGH_WATER_WORD, lengths.len);
+        // Orders the high-water word before bytes that are written past the length after the next
+        // growth.
+        unless!(OpenHighWaterNotDrained, platform.drain());
+        self.mapped.carried.verdict.lengths.high_water = lengths.len;
+        Ok(())
+    }
+
     /// Writes the mark, and then the superblock that says that the pair is in use. So a home file
     /// without a mark has no pair.
     pub(super) fn begin_session(&mut self, session: u64) -> Result<Superblock> {
-        let Mapped { home, reflection, platform, medium, keeps_points, integrity, carried, .. } =
-            &mut self.mapped;
+        let Mapped {
+            home,
+            reflection,
+            platform,
+            medium,
+            keeps_points,
+            integrity,
+            point_left,
+            carried,
+            ..
+        } = &mut self.mapped;
         let Carried { superblock, verdict, companions, undo, located, .. } = carried;
         let (keeps, medium) = (*keeps_points, *medium);
         let (opening, stat) = (&located.opening, &located.stat);
@@ -75,7 +121,9 @@ impl Recovered<'_> {
         let mut is_marked = false;
         if !mark_comes_last && !planted!(OpenNotMarked) {
             if verdict.is_fresh {
-                let step = Step::Marked(opening.another(&located.home.file)?);
+                let of_pair = (superblock.uuid, &companions.reflection);
+                let before = opening.put_new_mark(&located.home.file, of_pair)?;
+                let step = Step::Marked(located.home.file.clone(), before);
                 undo.marked = Some(Rollback::new(opening.platform, step));
             }
             is_marked = set_marker()?;
@@ -98,7 +146,8 @@ impl Recovered<'_> {
             }
             return Ok(superblock.clone());
         }
-        let points = opening.durable_points(keeps, verdict.lengths.len);
+        let point_len = point_left.as_ref().map_or(verdict.lengths.len, |point| point.len);
+        let points = opening.durable_points(keeps, point_len);
         let says = (points, is_marked, *integrity != Integrity::Off);
         let last = (superblock.clone(), session);
         let begun = opening.begin_session(platform, reflection, last, stat, medium, says)?;
@@ -128,6 +177,9 @@ impl Mapped<'_> {
         let maps_synchronously = self.medium == Medium::Dax && located.opening.forced.is_none();
         let journal_len = journal.as_ref().map_or(0, Journal::longest_len);
         let budget = options.reflection_budget.filter(|_| !options.read_only);
+        let mark = located.opening.byte_mark(superblock.uuid, &companions.reflection);
+        let marking = (!options.read_only)
+            .then(|| Marking::new(mark, verdict.byte_mark, options.mark_at.is_some()));
         let engine = Engine::new(Setup {
             pair: Opened {
                 platform: self.platform,
@@ -138,9 +190,10 @@ impl Mapped<'_> {
                 high_water: verdict.lengths.high_water,
                 max_len: verdict.max_len,
                 state: self.state,
-                fresh: verdict.is_fresh,
+                fresh: verdict.is_fresh && located.opening.new_byte_mark.get().place().is_none(),
                 integrity: self.integrity,
                 damage_reporter: options.damage_reporter.clone(),
+                marking,
                 budget: budget.map(|bytes| Budget::new(bytes, journal_len)),
                 ahead: None,
                 words_ahead: self.medium == Medium::PageCache
@@ -156,6 +209,7 @@ impl Mapped<'_> {
             calls_share_cache: located.opening.calls_share_cache(),
             keeps_cuts: journal.is_some() || options.keeps_cuts,
             journal,
+            point_left: self.point_left.map(|PointLeft { len, why }| (len, why)),
             snapshots,
             maps_synchronously,
             durability: options.durability,
@@ -164,10 +218,16 @@ impl Mapped<'_> {
             scrub: options.scrub,
             deploy_idle: options.deploy_idle.filter(|_| !options.read_only),
             allocation: options.allocation,
+            shows_appends: options.shows_appends,
             reporter: options.reporter.clone(),
         });
+        engine.begin_byte_mark()?;
+        if !options.read_only && !options.marks_database {
+            engine.forget_database_mark()?;
+        }
         engine.begin_snapshots(options.read_only)?;
         engine.begin_budget();
+        engine.set_byte_mark()?;
         if !options.read_only {
             engine.populate_if_chosen()?;
         }
@@ -175,7 +235,6 @@ impl Mapped<'_> {
         let of_home = &mut located.home.if_it_fails;
         let steps = [of_home, &mut undo.made, &mut undo.marked, &mut undo.made_journal];
         steps.into_iter().flatten().for_each(Rollback::keep);
-        located.home.is_locked = false;
         event!(
             INFO,
             file = %crate::error::shown(&engine.path()),

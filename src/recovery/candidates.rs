@@ -100,7 +100,7 @@ impl Opening<'_> {
         indices.map(move |index| self.name_of(own, index))
     }
 
-    fn name_of(&self, key: Key, index: u32) -> Name {
+    pub(super) fn name_of(&self, key: Key, index: u32) -> Name {
         let Moment { seconds, nanos } = key.born.unwrap_or_default();
         let name = match index {
             0 => format!("{NAME_PREFIX}{:x}", key.inode),
@@ -401,6 +401,12 @@ fn parse(name: &str) -> Option<Key> {
     let born = Some(Moment { seconds, nanos: u32::from_str_radix(nanos, 16).ok()? });
     let index = parts.next().map_or(Some(1), |index| u32::from_str_radix(index, 16).ok())?;
     Some(Key { inode, born, index })
+}
+
+/// Returns the key that a companion's name was made from.
+pub(super) fn key_of_name(name: &Name) -> Key {
+    let key = parse(&name.name().to_string_lossy());
+    key.unwrap_or(Key { inode: 0, born: None, index: 0 })
 }
 
 /// Returns `true` if both identities agree in inode and birth. Device numbers may change with each

@@ -18,10 +18,12 @@ use crate::format::layout;
 use crate::format::marker;
 use crate::format::superblock::{DurableBase, DurablePoints};
 use crate::mutant::{planted, unless};
+use crate::pair::marking::MarkWord;
 use crate::platform::{
     CacheIdentity, File, FileId, FileStat, FileSystem, Folder, Name, OpenHow, Platform,
 };
 use crate::registry::Registration;
+use crate::units::SLICE;
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
@@ -45,8 +47,9 @@ pub(super) enum Step {
     Made(Name, FileStat),
     /// Opening has given the empty home file a length.
     Lengthened(File),
-    /// Opening has marked the home file, which had no pair before.
-    Marked(File),
+    /// Opening has marked the home file, which had no pair before: by its attribute, and by bytes
+    /// in the place of these.
+    Marked(File, Option<(u64, [u8; SLICE])>),
 }
 
 impl<'a> Rollback<'a> {
@@ -65,36 +68,25 @@ impl Drop for Rollback<'_> {
         let _best_effort = match &self.step {
             Some(Step::Made(name, there)) => remove_if_is(self.platform, name, there).map(drop),
             Some(Step::Lengthened(file)) => self.platform.set_file_len(file, FileId::Home, 0),
-            Some(Step::Marked(file)) => self.platform.remove_xattr(file, marker::NAME),
+            Some(Step::Marked(file, before)) => {
+                let unmarked = before.map_or(Ok(()), |(at, bytes)| {
+                    self.platform.write_at(file, FileId::Home, &bytes, at)
+                });
+                self.platform.remove_xattr(file, marker::NAME).and(unmarked)
+            }
             None => Ok(()),
         };
     }
 }
 
-/// The home file, open.
+/// The home file, open. In this order: the step is undone while the lock is held.
 pub(super) struct HomeFile<'a> {
-    pub(super) platform: &'a Platform,
     /// The step that removes or empties the home file if opening fails. Set once the lock is held
     /// and the file was found to be empty. Until then the file, or bytes in it, may belong to
     /// another opening.
     pub(super) if_it_fails: Option<Rollback<'a>>,
     pub(super) file: File,
     pub(super) is_new: bool,
-    /// `true` while this opening holds the lock and has to release it.
-    pub(super) is_locked: bool,
-}
-
-impl Drop for HomeFile<'_> {
-    fn drop(&mut self) {
-        // The step is undone while the lock is held.
-        drop(self.if_it_fails.take());
-        if self.is_locked {
-            // Unlocks explicitly, since the drop of the file may not unlock it. A process that
-            // another thread is starting may have inherited the file, and keeps it open until its
-            // `exec`.
-            let _closing_the_file_unlocks_otherwise = self.platform.unlock(&self.file);
-        }
-    }
 }
 
 pub(super) struct Opening<'a> {
@@ -119,6 +111,8 @@ pub(super) struct Opening<'a> {
     /// `true` if every mount of the file systems shares that page cache.
     pub(super) cache_is_shared: bool,
     pub(super) home_keeps_marks: Cell<bool>,
+    /// The mark in the bytes of a new pair's home file, once that was decided.
+    pub(super) new_byte_mark: Cell<MarkWord>,
 }
 
 impl<'a> Opening<'a> {
@@ -144,6 +138,7 @@ impl<'a> Opening<'a> {
             cache: CacheIdentity::default(),
             cache_is_shared: false,
             home_keeps_marks: Cell::new(false),
+            new_byte_mark: Cell::new(MarkWord::None),
         }
     }
 
@@ -247,10 +242,6 @@ impl<'a> Opening<'a> {
         self.lies_in_memory() && matches!(self.forced, None | Some(Medium::Ram))
     }
 
-    pub(super) fn can_flush(&self) -> bool {
-        self.platform.can_flush()
-    }
-
     pub(super) fn io(
         &self,
         call: &'static str,
@@ -264,26 +255,22 @@ impl<'a> Opening<'a> {
         self.platform.stat(file).map_err(self.io("look up", path))
     }
 
-    pub(super) fn another(&self, file: &File) -> Result<File> {
-        self.platform.duplicate(file).map_err(self.io("open", self.path))
-    }
-
     /// Registers and locks the home file.
     pub(super) fn take(&self, home: &mut HomeFile<'_>) -> Result<(Registration, FileStat)> {
         let stat = self.stat(&home.file, self.path)?;
         if !stat.is_regular {
             return Err(Error::NotRegular { path: self.path.to_owned() });
         }
-        let busy = |in_this_process| Error::Busy { path: self.path.to_owned(), in_this_process };
-        let registration = Registration::new(stat.dev, stat.ino).ok_or_else(|| busy(true))?;
+        let registration = Registration::new(&stat);
+        let registration = registration.ok_or_else(|| Error::open_here(self.path))?;
         let lock = |file| match self.options.read_only {
             true => self.try_lock_to_read(file),
             false => self.try_lock_to_write(file),
         };
         if !lock(&home.file).map_err(self.io("lock", self.path))? {
-            return Err(busy(false));
+            let holder = self.platform.lock_holder(&home.file);
+            return Err(Error::open_elsewhere(self.path, holder));
         }
-        home.is_locked = true;
         // Read anew: another process may have closed the file between the first look and the lock.
         Ok((registration, self.stat(&home.file, self.path)?))
     }
@@ -383,7 +370,7 @@ impl<'a> Opening<'a> {
         .map_err(|e| match e.kind() {
             // It has come in the place of a regular file since the look at the name.
             io::ErrorKind::InvalidInput => Error::NotRegular { path: self.path.to_owned() },
-            _ => Error::of_opening(self.given, e),
+            _ => Error::of_opening(self.given, reads_only, e),
         })?;
         if let Some(asked) = self.options.identity {
             let is = self.stat(&file, self.path)?;
@@ -393,8 +380,7 @@ impl<'a> Opening<'a> {
                 return Err(Error::io("open", self.path, other));
             }
         }
-        let platform = self.platform;
-        Ok(HomeFile { platform, file, is_new, if_it_fails: None, is_locked: false })
+        Ok(HomeFile { if_it_fails: None, file, is_new })
     }
 
     /// Returns the name of the home file for the superblock. It is the whole path where one folder
@@ -452,13 +438,18 @@ impl<'a> Opening<'a> {
         }
     }
 
+    /// Returns the error of a reader that finds a rollback under way.
+    pub(super) fn under_way(&self, number: u64) -> Error {
+        let why = SnapshotError::RollbackUnderWay { number };
+        Error::Snapshot { path: self.path.to_owned(), why }
+    }
+
     /// Returns how many bytes of address space to reserve for a home file of these lengths. Fails
     /// if what was begun cannot be finished in what the caller allows, or by a reader.
     pub(super) fn max_len(&self, found: &Lengths, store: Option<&FoundStore>) -> Result<u64> {
         let rollback = store.map_or(0, |store| store.table.rollback);
-        if self.options.read_only && rollback != 0 {
-            let why = SnapshotError::RollbackUnderWay { number: rollback };
-            return Err(Error::Snapshot { path: self.path.to_owned(), why });
+        if self.options.read_only && rollback != 0 && !self.options.best_effort {
+            return Err(self.under_way(rollback));
         }
         let needed = store.map_or(0, FoundStore::needed_len);
         let len = found.len.max(found.high_water).max(needed);
@@ -466,13 +457,9 @@ impl<'a> Opening<'a> {
         if len > layout::MAX_LEN {
             return Err(too_long(layout::MAX_LEN));
         }
+        reservation::check(self.options, self.path)?;
         match self.options.max_len {
             Some(max_len) if max_len < len => Err(too_long(max_len)),
-            Some(max_len) if max_len > layout::MAX_LEN => Err(Error::TooLong {
-                path: self.path.to_owned(),
-                len: max_len,
-                max_len: layout::MAX_LEN,
-            }),
             Some(max_len) => Ok(max_len.max(1).next_multiple_of(HUGE_PAGE)),
             None => {
                 let may_get = store.map_or(0, FoundStore::longest);

@@ -10,11 +10,12 @@ use super::{Located, lanes};
 use crate::bitmap::Validity;
 use crate::config::OnMismatch;
 use crate::config::options::Options;
-use crate::error::{Error, Result};
+use crate::error::{Error, Mismatch, Result, variants};
 use crate::format::snapshots::table::Entry;
 use crate::format::{layout, le_word};
 use crate::platform::{File, FileId, Name, Platform};
-use crate::units::{PAGE, SUPERCHUNK, WORD};
+use crate::units::{CHUNK, PAGE, PageIndex, SUPERCHUNK, WORD};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -31,10 +32,17 @@ pub struct Inspection {
     /// `true` if the file is open for writing, here or in another process. Then there is no
     /// decision, and the other findings may be of different moments.
     pub is_open: bool,
-    /// The state of the home file's attribute: the first column of the pair table.
+    /// The number of the process that has it open, where the system tells it.
+    pub process: Option<u32>,
+    /// The state of the home file's attribute: the first column of the pair table. These and the
+    /// next three are names that stay, as `of-this-file`.
     pub mark: String,
-    /// The reflection file that was found, and its state: the second column.
+    /// The reflection file that was found: the second column.
     pub found: String,
+    /// The fate of the home file since then, if the reflection file is its own.
+    pub found_home: Option<String>,
+    /// The state in which the reflection file was left, if it is the home file's own.
+    pub found_state: Option<String>,
     /// The decision of an opening.
     pub decision: Option<Decision>,
     /// The decision with [`OnMismatch::Discard`].
@@ -88,7 +96,7 @@ impl Inspection {
         look: Probe,
         entries: Vec<lanes::Findings>,
         snapshots: Vec<SnapshotFound>,
-        is_open: bool,
+        (is_open, process): (bool, Option<u32>),
     ) -> Self {
         let (opening, stat) = (&located.opening, &located.stat);
         let decide = |wish| (!is_open).then(|| pair::decide(look.mark, look.found, wish));
@@ -97,10 +105,15 @@ impl Inspection {
             matches!(there, Ok(Some(_))).then(|| name.path().to_owned())
         };
         let decision = decide(OnMismatch::Refuse);
+        let mut found = variants(&look.found).into_iter();
         let superblock = look.superblock.as_ref();
         let has_pair = superblock.is_some();
         let len = match (&look.journal, decision) {
             (Some(journal), Some(Decision::GoBack | Decision::Settle)) => journal.len(),
+            // Its journal would tell.
+            (None, Some(Decision::Refuse(Mismatch::JournalGone | Mismatch::JournalSwapped))) => {
+                stat.len
+            }
             _ if has_pair => look.lengths.len,
             _ => stat.len,
         };
@@ -112,8 +125,11 @@ impl Inspection {
             home: opening.path.to_owned(),
             home_len: stat.len,
             is_open,
-            mark: format!("{:?}", look.mark),
-            found: format!("{:?}", look.found),
+            process,
+            mark: variants(&look.mark).concat(),
+            found: found.next().unwrap_or_default(),
+            found_home: found.next(),
+            found_state: found.next(),
             decision,
             if_discarded: decide(OnMismatch::Discard),
             if_trusted: decide(OnMismatch::Trust),
@@ -128,6 +144,45 @@ impl Inspection {
             lanes: entries.into_iter().map(lanes::decide).filter(applies).count(),
             words: look.file.map(|file| (opening.platform.clone(), Arc::new(file))),
         }
+    }
+
+    /// Returns ranges of offsets in bytes, in ascending order, that a reader by
+    /// [`best_effort`](Options::best_effort) may find old, or of different times. Outside of them
+    /// nothing was written since the pair was made. All of the file, if its companions tell nothing
+    /// any more. None, if an open would not refuse it.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn doubtful(&self) -> Result<Vec<Range<u64>>> {
+        use Decision::Refuse;
+        let has_words = match (self.decision, self.if_trusted) {
+            (Some(Refuse(Mismatch::JournalGone | Mismatch::JournalSwapped)), _) => true,
+            (Some(Refuse(_)), trusted) => !matches!(trusted, Some(Refuse(_))),
+            _ => return Ok(Vec::new()),
+        };
+        let len = self.len.max(self.home_len);
+        let Some((platform, file)) = self.words.as_ref().filter(|_| has_words) else {
+            return Ok(std::iter::once(0..len).collect());
+        };
+        let path = self.reflection.as_deref().unwrap_or(&self.home);
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        // A page of words is the storage of those of a chunk.
+        for start in (0..len).step_by(CHUNK) {
+            let page = PageIndex::of(start);
+            let mut has_any = false;
+            for at in [layout::slice_word(page), layout::durable_word(page)] {
+                let data = platform.next_data(file, at);
+                let data = data.map_err(|e| Error::io_at("look for data", path, at, e))?;
+                has_any |= data.is_some_and(|data| data < at.saturating_add(PAGE as u64));
+            }
+            let end = start.saturating_add(CHUNK as u64).min(len);
+            match ranges.last_mut() {
+                Some(last) if has_any && last.end == start => last.end = end,
+                _ if has_any => ranges.push(start..end),
+                _ => {}
+            }
+        }
+        Ok(ranges)
     }
 
     /// Calls `visit` for each page of 4 KiB that has bytes in the reflection file. Its arguments
@@ -190,7 +245,7 @@ impl Inspection {
 /// Looks at the pair of `path`, without an effect on any file. Holds no lock meanwhile: an opening
 /// for writing would be refused.
 pub(crate) fn inspect(platform: Platform, options: &Options, path: &Path) -> Result<Inspection> {
-    let name = platform.name(path).map_err(|e| Error::of_opening(path, e))?;
+    let name = platform.name(path).map_err(|e| Error::of_opening(path, true, e))?;
     let located = Located::find_unlocked(&platform, options, path, &name)?;
     let (opening, home) = (&located.opening, &located.home.file);
     let is_open = || {
@@ -208,7 +263,9 @@ pub(crate) fn inspect(platform: Platform, options: &Options, path: &Path) -> Res
     };
     let is_open = was_open || is_open()?;
     let snapshots = snapshots_of(&located, &look)?;
-    Ok(Inspection::of(&located, look, entries.unwrap_or_default(), snapshots, is_open))
+    let process = if is_open { platform.lock_holder(home) } else { None };
+    let entries = entries.unwrap_or_default();
+    Ok(Inspection::of(&located, look, entries, snapshots, (is_open, process)))
 }
 
 /// Returns the snapshots of a pair that counts.

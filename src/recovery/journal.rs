@@ -132,6 +132,8 @@ impl Opening<'_> {
         (superblock, base): (&Superblock, DurableBase),
         needs: Needs,
     ) -> Result<Read> {
+        // Records have checksums of their session: each one that is found is this pair's.
+        let is_lenient = self.options.best_effort;
         let name = companions.journal();
         let places = self.floors(companions.reflection.path(), reflection)?;
         let (uuid, session) = (&superblock.uuid, superblock.records_of());
@@ -141,7 +143,7 @@ impl Opening<'_> {
         let seed = JournalSeed::new(&superblock.uuid, superblock.records_of());
         let found = |run, file| Read::Found(Found { base, run, seed, file, name: name.clone() });
         let (file, stat) = match self.open_trusted(name, home)? {
-            Named::Nothing if has_no_record => return Ok(found(Vec::new(), None)),
+            Named::Nothing if has_no_record || is_lenient => return Ok(found(Vec::new(), None)),
             Named::Nothing => return Ok(Read::Nothing),
             Named::Irregular => return Err(self.distrusted(name, Distrust::IsIrregular)),
             Named::Distrusted(why) => return Err(self.distrusted(name, why)),
@@ -156,17 +158,18 @@ impl Opening<'_> {
             Some(header) => header.covers(&superblock.uuid, superblock.records_of()),
             None => has_no_record && Header::may_be_torn(&bytes),
         };
-        if !covers && !planted!(AnyJournalTaken) {
+        if !covers && !is_lenient && !planted!(AnyJournalTaken) {
             return Ok(Read::OfAnother);
         }
         let run = newest_run(seed, &bytes);
         let newest = run.last().map_or(0, |(_, record)| record.number);
-        if newest < floor && !planted!(FloorNotChecked) {
+        if newest < floor && !is_lenient && !planted!(FloorNotChecked) {
             // The journal was copied before the record of that number was written.
             return Ok(Read::OfAnother);
         }
         let noted = Floor::of_session(uuid, session, &places[2..]);
-        if needs != Needs::None && newest < noted && !planted!(NewestNotCompared) {
+        let lacks_newest = needs != Needs::None && newest < noted;
+        if lacks_newest && !is_lenient && !planted!(NewestNotCompared) {
             return Ok(Read::OfAnother);
         }
         // A checkpoint has raised a floor above 1, and covers what comes up to it. A torn floor may
@@ -177,6 +180,7 @@ impl Opening<'_> {
             |first: &Record| !first.is_base && first.number > covered.saturating_add(1);
         if needs == Needs::All
             && are_floors_whole
+            && !is_lenient
             && run.first().is_some_and(|(_, first)| begins_late(first))
             && !planted!(GapInRecordsTaken)
         {
@@ -245,9 +249,12 @@ impl Opening<'_> {
         let is_named = !is_known || made.is_some();
         // A close has made a record durable, and before it the header. After any other end, even of
         // an opening, the newest header may be in the page cache only.
-        let is_closed = |newest: &Header| is_known && !has_died && newest.to <= superblock.session;
+        // So may a copy.
+        let is_closed = |newest: &Header| {
+            is_known && !has_died && newest.to <= superblock.session && !newest.is_copy
+        };
         let beginning = Beginning {
-            header: Header { uuid: superblock.uuid, from: last, to: session },
+            header: Header { uuid: superblock.uuid, from: last, to: session, is_copy: false },
             renewed: newest.filter(|(newest, _)| !is_closed(newest)),
             is_named: is_named && !is_fresh && !was_being_made,
             // No session that wrote a point has left the file, or only the first one has.
@@ -302,6 +309,10 @@ impl Opening<'_> {
         if *is_synced {
             self.sync_journal(file, name, medium, *is_named)?;
         }
+        // Not earlier: a loss of power could tear both. No sync waits for the copy, and no session
+        // needs it.
+        let copy = Header { is_copy: true, ..*header };
+        unless!(HeaderNotCopied, drop(write(&copy, journal.block, false)));
         journal.block = block;
         Ok(())
     }
@@ -348,9 +359,9 @@ impl Opening<'_> {
         let head = self.read_head(&file, &stat, name)?;
         let header = Header::newest(&head);
         let is_ours = match header {
-            Some((header, _)) => header.uuid == superblock.uuid,
-            // An opening crashed while it was making the journal.
-            None => Header::may_be_torn(&head),
+            Some((header, _)) => header.is_of(&superblock.uuid),
+            // An opening crashed while it was making the journal, or both copies are damaged.
+            None => Header::may_be_torn(&head) || Header::may_be_damaged(&head, &superblock.uuid),
         };
         if !is_ours && !planted!(AnyJournalTaken) {
             return Err(self.distrusted(name, Distrust::IsOfAnotherPair));
@@ -490,7 +501,7 @@ impl Opening<'_> {
         let session = superblock.session;
         let seed = JournalSeed::new(&superblock.uuid, session);
         let header = NextHeader {
-            header: Header { uuid: superblock.uuid, from: session, to: session },
+            header: Header { uuid: superblock.uuid, from: session, to: session, is_copy: false },
             block: other_block(block),
             is_first: superblock.may_lack_header(),
         };
@@ -516,7 +527,7 @@ impl Opening<'_> {
             Kind::Journal => {
                 let head = self.read_head(&file, &stat, &companion.name)?;
                 Ok(match Header::newest(&head) {
-                    Some((header, _)) => header.uuid != *uuid,
+                    Some((header, _)) => !header.is_of(uuid),
                     // Without a header, the file is a journal that was being made, or another
                     // program's file.
                     None => !Header::may_be_torn(&head),

@@ -19,6 +19,7 @@ use crate::format::superblock::{
 use crate::format::{layout, state_word};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
+use crate::pair::marking::MarkWord;
 use crate::platform::{File, FileId, FileStat, Name, OpenHow, Platform};
 use crate::units::PAGE;
 use std::io;
@@ -131,8 +132,12 @@ impl Opening<'_> {
             false => DurablePoints::NotYet,
         };
         let superblock = self.first_superblock(stat, &there, durable);
-        let head = head_of(&superblock, len);
+        let mark = self.new_byte_mark.get();
+        let head = head_of(&superblock, len, mark);
         platform.write_at(&file, id, &head, 0).map_err(no_space(0, head.len() as u64))?;
+        if let Some(place) = mark.place() {
+            unless!(ByteMarkWordMissing, self.put_byte_mark_words((&file, &new), place)?);
+        }
         // The file is whole before it has its name. The name is durable before the mark.
         if !self.is_kept_in_memory() {
             unless!(
@@ -319,16 +324,6 @@ impl Opening<'_> {
     /// then the mark goes, and then the companions. So a crash in between leaves nothing that is
     /// refused.
     pub(super) fn discard(&self, home: &File, stat: &FileStat, found: &Probe) -> Result<()> {
-        self.discard_step_by_step(home, stat, found).inspect_err(|_| {
-            if let Some(file) = &found.file {
-                // Explicitly: a process that another thread is starting may have inherited the
-                // file, and keeps it open until its `exec`.
-                let _closing_the_file_unlocks_otherwise = self.platform.unlock(file);
-            }
-        })
-    }
-
-    fn discard_step_by_step(&self, home: &File, stat: &FileStat, found: &Probe) -> Result<()> {
         if let (Found::Emptied, Some(file)) = (&found.found, &found.file)
             && !planted!(EmptiedNotSynced)
         {
@@ -347,7 +342,7 @@ impl Opening<'_> {
             && !self.platform.try_lock(file).map_err(self.io("lock", path))?
         {
             // Nothing has changed yet.
-            return Err(Error::Busy { path: path.to_owned(), in_this_process: false });
+            return Err(Error::open_elsewhere(path, self.platform.lock_holder(file)));
         }
         if let (true, Some(file), Some(last)) = (is_ours, &found.file, &found.superblock)
             && matches!(found.found, Found::OfThisFile { .. })
@@ -420,7 +415,7 @@ const HEAD: usize = layout::LENGTH_WORD as usize + PAGE;
 
 /// Returns the head of a new reflection file: both superblocks and the state words. All of it is
 /// written, so that it is allocated.
-fn head_of(superblock: &Superblock, len: u64) -> Vec<u8> {
+fn head_of(superblock: &Superblock, len: u64, mark: MarkWord) -> Vec<u8> {
     let mut head = vec![0; HEAD];
     // Both copies are written, so that a file that is cut off anywhere past the first is
     // recognized.
@@ -428,8 +423,13 @@ fn head_of(superblock: &Superblock, len: u64) -> Vec<u8> {
         let at = layout::SUPERBLOCKS[copy.copy_index()] as usize;
         head[at..][..SUPERBLOCK_LEN].copy_from_slice(&copy.encode());
     }
-    for at in [layout::LENGTH_WORD, layout::HIGH_WATER_WORD] {
-        let word = state_word::encode(at, len).to_le_bytes();
+    let words = [
+        (layout::LENGTH_WORD, len),
+        (layout::HIGH_WATER_WORD, len),
+        (layout::MARK_WORD, mark.encode()),
+    ];
+    for (at, number) in words {
+        let word = state_word::encode(at, number).to_le_bytes();
         head[at as usize..][..word.len()].copy_from_slice(&word);
     }
     head

@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 /// Returns the medium that the caller or the environment forces, if any.
-pub(crate) fn forced(options: &Options, path: &Path) -> Result<Option<Medium>> {
+fn forced(options: &Options, path: &Path) -> Result<Option<Medium>> {
     if options.medium.is_some() {
         return Ok(options.medium);
     }
@@ -26,6 +26,24 @@ pub(crate) fn forced(options: &Options, path: &Path) -> Result<Option<Medium>> {
                   dax, page-cache and ram are",
         }),
     }
+}
+
+/// Returns the medium that the caller or the environment forces, if any. Fails if this build cannot
+/// serve it.
+pub(crate) fn chosen(
+    platform: &Platform,
+    options: &Options,
+    path: &Path,
+) -> Result<Option<Medium>> {
+    let forced = forced(options, path)?;
+    if forced == Some(Medium::Dax) && !platform.can_flush() {
+        return Err(Error::UnsupportedMedium {
+            path: path.to_owned(),
+            medium: Medium::Dax.to_string(),
+            why: "this build has no instruction that writes cache lines back",
+        });
+    }
+    Ok(forced)
 }
 
 /// Refuses file systems on which mappings were not tested, unless the caller allows them.

@@ -11,12 +11,14 @@
 //! | `make` | how opening makes a pair, begins a session, and discards a pair |
 //! | `inspect` | a look at a pair without an effect |
 //! | `begin` | how a session begins |
+//! | `byte_mark` | the mark in the home file's bytes |
 //! | `reservation` | the default size of a file's reservation of addresses |
 //! | `medium` | the medium on which the files lie |
 //! | `journal` | which journal belongs to the pair, and how it is opened |
 //! | `read_only` | an opening that changes no file |
 //! | `snapshots` | which store of snapshots belongs to the pair, and how it is opened |
 //! | `keep` | what a crashed session had to keep for snapshots |
+//! | `overdue` | an opening that has no space for a durable point |
 //! | `replay_journal` | the return to the last durable point |
 //! | `sums` | the sums of a file that had none |
 //! | `lanes`, `apply_log` | recovery from the lanes: scan, decide; apply |
@@ -35,6 +37,7 @@
 
 mod apply_log;
 mod begin;
+pub(crate) mod byte_mark;
 mod candidates;
 mod context;
 pub(crate) mod inspect;
@@ -42,12 +45,13 @@ mod journal;
 mod keep;
 mod lanes;
 mod make;
-mod medium;
+pub(crate) mod medium;
+mod overdue;
 pub(crate) mod pair;
 mod probe;
 mod read_only;
 mod replay_journal;
-mod reservation;
+pub(crate) mod reservation;
 mod snapshots;
 mod sums;
 pub(crate) mod trust;
@@ -56,13 +60,14 @@ mod wait;
 use crate::config::integrity::Integrity;
 use crate::config::options::Options;
 use crate::config::{Medium, OnMismatch};
-use crate::engine::superblock::{Companions, store_length};
-use crate::engine::{Engine, resize::truncate};
+use crate::engine::Engine;
+use crate::engine::superblock::Companions;
 use crate::error::{Error, Result};
 use crate::format::layout;
 use crate::format::superblock::{State, Superblock};
 use crate::mmap::MappedFile;
 use crate::mutant::{planted, unless};
+use crate::pair::marking::Place;
 use crate::pair::page_table::PageTable;
 use crate::platform::{File, FileId, FileStat, Name, Persistence, Platform, barrier, fork};
 use crate::registry::Registration;
@@ -86,13 +91,13 @@ pub(crate) fn open(
     barrier::prepare();
     let located = Located::wait_for(&platform, options, path, name)?;
     let judged = located.judge()?;
-    if options.read_only {
-        return judged.prepare_to_read()?.map()?.recover()?.begin_to_read();
-    }
-    let prepared = judged.prepare()?;
-    let mapped = prepared.map()?;
-    let recovered = mapped.recover()?;
-    recovered.begin()
+    let engine = if options.read_only {
+        judged.prepare_to_read()?.map()?.recover()?.begin_to_read()?
+    } else {
+        judged.prepare()?.map()?.recover()?.begin()?
+    };
+    engine.take_not_closed();
+    Ok(engine)
 }
 
 /// The home file is open and locked, and lies on a file system that is served.
@@ -146,16 +151,9 @@ impl<'a> Located<'a> {
             Some(dir) => platform.open_folder(dir).map_err(|e| Error::io("look up", dir, e))?,
             None => Arc::clone(name.folder()),
         };
-        let forced = medium::forced(options, path)?;
+        let forced = medium::chosen(platform, options, path)?;
         let wanted = (forced, sums::chosen(options, path)?);
         let opening = Opening::new(platform, options, (given, name), dir, wanted);
-        if forced == Some(Medium::Dax) && !opening.can_flush() {
-            return Err(Error::UnsupportedMedium {
-                path: path.to_owned(),
-                medium: Medium::Dax.to_string(),
-                why: "this build has no instruction that writes cache lines back",
-            });
-        }
         let home = opening.home_file()?;
         Ok((opening, home))
     }
@@ -165,7 +163,16 @@ impl<'a> Located<'a> {
     fn findings(&self) -> Result<(Probe, Decision, Option<Vec<lanes::Findings>>)> {
         let Located { home, stat, opening, .. } = self;
         let on_mismatch = opening.options.on_mismatch;
-        let decide = |look: &Probe| pair::decide(look.mark, look.found, on_mismatch);
+        let decide = |look: &Probe| {
+            if !opening.options.best_effort {
+                return pair::decide(look.mark, look.found, on_mismatch);
+            }
+            match pair::decide(look.mark, look.found, OnMismatch::Trust) {
+                // A reader removes nothing: the home file's bytes as they are.
+                Decision::Refuse(_) => Decision::Discard,
+                trusted => trusted,
+            }
+        };
         let mut look = opening.look(&home.file, stat)?;
         let mut decision = decide(&look);
         let mut entries = None;
@@ -211,11 +218,23 @@ impl<'a> Located<'a> {
             }
             _ => None,
         };
+        let byte_mark = opening.judge_byte_mark(&self.home.file, &look, is_fresh)?;
         // Opening refuses a file that is too long, or has no name for its companions, before it
         // removes anything for that file.
         let max_len = opening.max_len(&look.lengths, store.as_ref())?;
         let companions = opening.companions_of(&look, stat, is_fresh)?;
-        Ok(Judged { look, decision, is_fresh, entries, max_len, store, companions, located: self })
+        let located = self;
+        Ok(Judged {
+            look,
+            decision,
+            is_fresh,
+            entries,
+            max_len,
+            byte_mark,
+            store,
+            companions,
+            located,
+        })
     }
 }
 
@@ -228,6 +247,7 @@ struct Judged<'a> {
     /// The findings in the lanes, if they are needed.
     entries: Option<Vec<lanes::Findings>>,
     max_len: u64,
+    byte_mark: Option<Place>,
     /// The store of snapshots that was found.
     store: Option<FoundStore>,
     companions: Companions,
@@ -239,7 +259,7 @@ impl<'a> Judged<'a> {
     fn prepare(self) -> Result<Prepared<'a>> {
         // In this order: the home file is dropped last.
         let Judged { mut located, mut companions, store, mut look, .. } = self;
-        let Judged { decision, is_fresh, entries, max_len, .. } = self;
+        let Judged { decision, is_fresh, entries, max_len, byte_mark, .. } = self;
         let (home, opening, stat) = (&mut located.home, &located.opening, located.stat);
         if decision == Decision::Discard {
             opening.discard(&home.file, &stat, &look)?;
@@ -252,7 +272,7 @@ impl<'a> Judged<'a> {
             Some((superblock, file)) => (file, superblock),
             None => {
                 if stat.len != look.lengths.len && !home.is_new {
-                    let step = Step::Lengthened(opening.another(&home.file)?);
+                    let step = Step::Lengthened(home.file.clone());
                     home.if_it_fails = Some(Rollback::new(opening.platform, step));
                 }
                 let first = &companions.reflection;
@@ -264,15 +284,17 @@ impl<'a> Judged<'a> {
             }
         };
         let path = companions.reflection.path();
-        let busy = |in_this_process| Error::Busy { path: opening.path.to_owned(), in_this_process };
         // Prevents any opening of the reflection file as a home file, here or in another process.
         let there = opening.stat(&file, path)?;
-        let registration = Registration::new(there.dev, there.ino).ok_or_else(|| busy(true))?;
+        let registration = Registration::new(&there);
+        let registration = registration.ok_or_else(|| Error::open_here(opening.path))?;
         if !opening.platform.try_lock(&file).map_err(|e| Error::io("lock", path, e))? {
-            return Err(busy(false));
+            let holder = opening.platform.lock_holder(&file);
+            return Err(Error::open_elsewhere(opening.path, holder));
         }
         let (lengths, journal, is_restored) = (look.lengths, look.journal, look.is_restored);
-        let verdict = Verdict { decision, is_fresh, is_restored, journal, lengths, max_len };
+        let verdict =
+            Verdict { decision, is_fresh, is_restored, journal, lengths, max_len, byte_mark };
         let registration = Some(registration);
         let carried = Carried {
             registration,
@@ -299,6 +321,8 @@ struct Verdict {
     journal: Option<journal::Found>,
     lengths: Lengths,
     max_len: u64,
+    /// The place of the home file's byte mark, if it has one or gets one.
+    byte_mark: Option<Place>,
 }
 
 /// The files and names that must not stay if opening fails. The reflection file is removed before
@@ -367,8 +391,7 @@ impl<'a> Prepared<'a> {
                 (&file, reflection_path, reflection_max),
             )?
         };
-        // If a mapping cannot reach past the end of its file, the file cannot grow while it is
-        // open.
+        // If a mapping cannot reach past the end of its file, the file cannot grow.
         let reaches = home_mapping.len() as u64 >= max_len
             && reflection_mapping.len() as u64 >= reflection_max;
         if !reaches {
@@ -395,11 +418,10 @@ impl<'a> Prepared<'a> {
             if is_reader { file.into_private() } else { file }
         };
         let integrity = opening.integrity_of(carried.superblock.has_sums);
-        let another = opening.another(&home.file)?;
-        let home = mapped(FileId::Home, path, another, home_mapping, home_len);
+        let home = mapped(FileId::Home, path, home.file.clone(), home_mapping, home_len);
         let reflection =
             mapped(FileId::Reflection, reflection_path, file, reflection_mapping, reflection_len);
-        Ok(Mapped {
+        let mapped = Mapped {
             home,
             reflection,
             reflection_len,
@@ -409,8 +431,13 @@ impl<'a> Prepared<'a> {
             integrity,
             state,
             store: None,
+            point_left: None,
             carried,
-        })
+        };
+        if is_reader {
+            mapped.hide_byte_mark()?;
+        }
+        Ok(mapped)
     }
 }
 
@@ -429,6 +456,8 @@ struct Mapped<'a> {
     state: PageTable,
     /// The store of snapshots, once it is open.
     store: Option<snapshots::OpenStore>,
+    /// The durable point that stays, if opening has no space for another.
+    point_left: Option<overdue::PointLeft>,
     carried: Carried<'a>,
 }
 
@@ -474,7 +503,7 @@ impl<'a> Mapped<'a> {
         let makes_point = last.had_points
             && (decision == Decision::Recover || is_trusted && !planted!(TrustedWordsKept));
         if makes_point {
-            self.keep_for_snapshots()?;
+            self.keep_or_leave_point()?;
         }
         let (opening, pair) = (&self.carried.located.opening, self.pair());
         match &self.carried.verdict.journal {
@@ -485,7 +514,7 @@ impl<'a> Mapped<'a> {
             // The process crashed, or the caller is certain of the state of the files. That state
             // becomes a durable point.
             // A reader leaves that to the next opening for writing.
-            _ if makes_point && !opening.options.read_only => {
+            _ if makes_point && !opening.options.read_only && self.point_left.is_none() => {
                 self.carried.superblock =
                     opening.end_dead_session(&pair, self.carried.superblock.clone())?;
             }
@@ -559,38 +588,5 @@ impl Recovered<'_> {
         let begin = |journal| opening.begin_journal(journal, &superblock, len);
         let journal = journal.map(begin).transpose()?;
         self.mapped.into_engine(superblock, journal, store)
-    }
-
-    /// Zeroes what lies past the length, if a shrink or a return to a durable point left something
-    /// there.
-    fn finish_truncation(&mut self) -> Result<()> {
-        let Mapped { home, reflection, reflection_len, platform, medium, .. } = &self.mapped;
-        let lengths = self.mapped.carried.verdict.lengths;
-        let is_longer = home.len() > lengths.len
-            || *reflection_len > layout::reflection_len(lengths.len)
-            || lengths.high_water > lengths.len;
-        if !is_longer || planted!(OpenNotCleanedUp) {
-            return Ok(());
-        }
-        if planted!(OpenHighWaterFirst) {
-            store_length(reflection, layout::HIGH_WATER_WORD, lengths.len);
-            platform.drain();
-        }
-        let has_sums = self.mapped.integrity != Integrity::Off;
-        truncate::zero_past(home, reflection, lengths.len, has_sums)?;
-        // Orders the zeroes and the lengths of the files before the high-water word that says that
-        // nothing is left to zero.
-        unless!(OpenZeroesNotDrained, platform.drain());
-        if *medium == Medium::Dax {
-            for file in [home, reflection] {
-                file.sync_all().map_err(|e| Error::io("sync", file.path(), e))?;
-            }
-        }
-        store_length(reflection, layout::HIGH_WATER_WORD, lengths.len);
-        // Orders the high-water word before bytes that are written past the length after the next
-        // growth.
-        unless!(OpenHighWaterNotDrained, platform.drain());
-        self.mapped.carried.verdict.lengths.high_water = lengths.len;
-        Ok(())
     }
 }

@@ -23,6 +23,8 @@ pub(crate) enum Mark {
     /// As `OfThisFile`, and a spatial close was about to remove the companions. Without them the
     /// home file is complete.
     Closing,
+    /// No attribute, and the bytes of the home file say that it was in use.
+    InBytes,
 }
 
 /// The file in the reflection file's place.
@@ -74,9 +76,9 @@ pub(crate) enum Use {
     Restarted,
     /// In use, and the session ended so that only the last durable point counts.
     Undone,
-    /// As `Died` or `Undone`, but the journal that durable points need is gone.
+    /// As `Undone` or `Unsettled`, but the journal that these need is gone.
     JournalGone,
-    /// As `Died` or `Undone`, but another journal lies in the journal's place.
+    /// As `Undone` or `Unsettled`, but another journal lies in the journal's place.
     JournalSwapped,
 }
 
@@ -127,6 +129,11 @@ pub(crate) fn decide(mark: Mark, found: Found, wish: OnMismatch) -> Decision {
             | Found::OfEarlierFile
             | Found::OfThisFile { state: Use::JournalGone, .. },
         ) => Decision::Discard,
+        (
+            Mark::InBytes,
+            Found::Nothing | Found::OfAnotherFile | Found::Foreign | Found::OfEarlierFile,
+        ) => mismatch(Mismatch::LoneCopy, wish, None),
+        (Mark::InBytes, _) => decide(Mark::None, found, wish),
         (Mark::Gone | Mark::OfSnapshot | Mark::Closing, _) => with_mark(wish),
         // Another home file's companion stays where it is. The new reflection file gets another
         // name.

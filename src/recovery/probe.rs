@@ -1,5 +1,6 @@
 //! Finds out what exists of a pair, and in which state. Writes nothing.
 
+use super::byte_mark::Look;
 use super::candidates::{Claim, is_denied, is_unfinished, was_copied};
 use super::journal::Needs;
 use super::medium::map_sync;
@@ -40,6 +41,8 @@ pub(super) struct Probe {
     pub file: Option<File>,
     pub superblock: Option<Superblock>,
     pub lengths: Lengths,
+    /// The byte mark of the home file.
+    pub byte_mark: Look,
     /// The pair that the mark names.
     pub marked: Option<[u8; 16]>,
     /// The journal, where durable points are kept.
@@ -80,6 +83,7 @@ impl Probe {
             is_ours: false,
             is_restored: false,
             stays: None,
+            byte_mark: Look::default(),
             marked: None,
             file: None,
             superblock: None,
@@ -92,6 +96,11 @@ impl Probe {
     pub(super) fn has_sum(&self) -> bool {
         let Found::OfThisFile { home: Home::AsItWas, state } = self.found else { return false };
         matches!(state, Use::Closed | Use::Unsettled)
+    }
+
+    /// Returns `true` if nothing that was found may be this home file's.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self.found, Found::Nothing | Found::OfAnotherFile | Found::Foreign)
     }
 
     /// Notes what lies under a candidate's name and is not certainly this home file's. What may be
@@ -137,8 +146,8 @@ impl Opening<'_> {
             || superblock.state == State::InUse && self.floor(path, file, superblock)? > 0)
     }
 
-    /// Finds out everything about the pair. Writes nothing.
-    pub(super) fn look(&self, home: &File, stat: &FileStat) -> Result<Probe> {
+    /// Finds out everything but the byte mark.
+    pub(super) fn look_for_pair(&self, home: &File, stat: &FileStat) -> Result<Probe> {
         let marker = self
             .platform
             .get_xattr(home, marker::NAME)
@@ -186,8 +195,7 @@ impl Opening<'_> {
         if let Some((name, why)) = distrusted.filter(|(_, why)| may_have_pair || is_trap(why)) {
             return Err(self.distrusted(&name, why));
         }
-        let is_plain = matches!(look.found, Found::Nothing | Found::OfAnotherFile | Found::Foreign);
-        if marker.is_none() && stat.len > 0 && is_plain {
+        if marker.is_none() && stat.len > 0 && look.is_plain() {
             self.search(home, stat, &mut look)?;
         }
         Ok(look)
@@ -348,6 +356,7 @@ impl Opening<'_> {
         } else {
             self.judge_pair((&file, name.path()), (home_file, home), &there, &superblock, how)?
         };
+        self.miss_byte_mark((&file, name.path()), home_file, &superblock, &mut found)?;
         if let Found::OfThisFile { state, .. } = &mut found
             && let (Use::Died | Use::Undone | Use::Unsettled, Some(base)) =
                 (*state, superblock.durable.base())
@@ -355,6 +364,10 @@ impl Opening<'_> {
             let companions = (&look.companions, &file);
             let needs = Needs::of(*state, how.0);
             match self.read_journal(companions, home, (&superblock, base), needs)? {
+                // The working words count, so the opening needs no record. It refuses another
+                // pair's journal later.
+                journal::Read::Nothing | journal::Read::OfAnother
+                    if *state == Use::Died && !planted!(DeadNeedsJournal) => {}
                 journal::Read::Nothing => *state = Use::JournalGone,
                 journal::Read::OfAnother => *state = Use::JournalSwapped,
                 journal::Read::Found(journal) => {

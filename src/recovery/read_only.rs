@@ -14,6 +14,7 @@ use crate::config::options::Options;
 use crate::config::{DeployPolicy, Durability, Medium};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::format::byte_mark::LEN;
 use crate::format::superblock::DurablePoints;
 use crate::mutant::planted;
 use crate::platform::{File, Mapping};
@@ -26,7 +27,7 @@ impl Options {
     /// Returns the options of an opening: those that have no effect on a reader are the defaults.
     pub(crate) fn into_opened(self) -> Options {
         if !self.read_only {
-            return self;
+            return Options { best_effort: false, ..self };
         }
         Options {
             create: false,
@@ -45,8 +46,8 @@ impl<'a> Judged<'a> {
     /// Takes the reflection file as it is, and locks it against writers. Without one that counts,
     /// the home file stands in for it, and none of its bytes are used.
     pub(super) fn prepare_to_read(self) -> Result<Prepared<'a>> {
-        let Judged { located, companions, store, look, is_fresh, decision, entries, max_len } =
-            self;
+        let Judged { located, companions, store, look, is_fresh, .. } = self;
+        let Judged { decision, entries, max_len, .. } = self;
         let (opening, stat) = (&located.opening, located.stat);
         let there = look.superblock.zip(look.file).filter(|_| !is_fresh);
         let (file, superblock, registration) = match there {
@@ -56,13 +57,16 @@ impl<'a> Judged<'a> {
                 (file, superblock, Some(registration))
             }
             None => (
-                opening.another(&located.home.file)?,
+                located.home.file.clone(),
                 opening.first_superblock(&stat, &stat, DurablePoints::NotYet),
                 None,
             ),
         };
         let (lengths, journal, is_restored) = (look.lengths, look.journal, look.is_restored);
-        let verdict = Verdict { decision, is_fresh, is_restored, journal, lengths, max_len };
+        // With a reflection file, that has the bytes of the slice.
+        let byte_mark = look.byte_mark.found_at.filter(|_| is_fresh);
+        let verdict =
+            Verdict { decision, is_fresh, is_restored, journal, lengths, max_len, byte_mark };
         let undo = Undo::default();
         let carried = Carried {
             registration,
@@ -80,11 +84,11 @@ impl<'a> Judged<'a> {
 
 impl Opening<'_> {
     fn lock_to_read(&self, file: &File, path: &Path) -> Result<Registration> {
-        let busy = |in_this_process| Error::Busy { path: self.path.to_owned(), in_this_process };
         let there = self.stat(file, path)?;
-        let registration = Registration::new(there.dev, there.ino).ok_or_else(|| busy(true))?;
+        let registration = Registration::new(&there);
+        let registration = registration.ok_or_else(|| Error::open_here(self.path))?;
         if !self.try_lock_to_read(file).map_err(self.io("lock", path))? {
-            return Err(busy(false));
+            return Err(Error::open_elsewhere(self.path, self.platform.lock_holder(file)));
         }
         Ok(registration)
     }
@@ -116,6 +120,14 @@ impl Opening<'_> {
 }
 
 impl Mapped<'_> {
+    /// Hides the mark in the bytes of a home file that is read alone: the bytes there are zeroes.
+    pub(super) fn hide_byte_mark(&self) -> Result<()> {
+        let Some(place) = self.carried.verdict.byte_mark else { return Ok(()) };
+        self.home.begin_private_changes();
+        let hidden = self.home.write_file(&[0; LEN], place.start());
+        hidden.map_err(|e| Error::io_at("write", self.home.path(), place.start(), e))
+    }
+
     /// Tells both mappings that recovery is about to change them.
     pub(super) fn begin_private_changes(&self) {
         if self.carried.located.opening.options.read_only && !planted!(PrivateChangesMissed) {

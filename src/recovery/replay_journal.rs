@@ -30,6 +30,7 @@ use crate::pair::space::allocation_error;
 use crate::pair::sums::store_all_places;
 use crate::platform::{Copying, FileId, Platform};
 use crate::units::{PAGE, PageIndex, RegionIndex, SLICE, SUPERCHUNK, WORD};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Bytes of slice words that one byte of a region word covers: eight pages with one word each.
@@ -52,7 +53,7 @@ impl Pair<'_> {
     /// Writes the newest record again, durably. The record may be in the page cache only. The
     /// process may have crashed between the write and the wait for the disk, or the disk failed and
     /// the system went on.
-    fn make_newest_durable(&self, found: &Found) -> Result<()> {
+    pub fn make_newest_durable(&self, found: &Found) -> Result<()> {
         let path = found.name.path();
         let Some(((at, newest), journal)) = found.run.last().zip(found.file.as_ref()) else {
             return Ok(());
@@ -99,6 +100,38 @@ impl Pair<'_> {
         store_length(self.reflection, layout::LENGTH_WORD, len);
         store_length(self.reflection, layout::HIGH_WATER_WORD, high_water);
         Ok(Lengths { len, high_water })
+    }
+
+    /// Stores the durable words of the records, as their points do after the record. Their slices
+    /// are in the page cache: no store goes to the slot that a durable word names. Words that say
+    /// so already need no space.
+    pub fn publish_words(&self, found: &Found) -> Result<()> {
+        let len = found.len();
+        let mut newer = BTreeSet::new();
+        for (_, record) in found.run.iter().rev() {
+            let of = |change: &Change| {
+                let (count, change) = (change.count, Change { count: 1, ..*change });
+                let pages = change.page.0..change.page.plus(count).0;
+                pages.map(move |page| Change { page: PageIndex(page), ..change })
+            };
+            for change in record.changes.iter().flat_map(of) {
+                // A base record is the first one of a run.
+                let is_last_word = match record.is_base {
+                    true => !newer.contains(&change.page),
+                    false => newer.insert(change.page),
+                };
+                if is_last_word && change.page.start() < len && !self.is_published(&change)? {
+                    self.store_words(&[change], len)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_published(&self, change: &Change) -> Result<bool> {
+        let mut word = [0; WORD];
+        self.read(&mut word, layout::durable_word(change.page))?;
+        Ok(le_word(&word) == change.valid.0)
     }
 
     /// Makes the superblock durable that was found, or that was written since. It may be in the

@@ -20,8 +20,11 @@
 //! The rule is pure: the caller says what is free.
 
 use super::HUGE_PAGE;
+use crate::config::options::Options;
+use crate::error::{Error, Result};
 use crate::format::layout::MAX_LEN;
 use crate::mutant::planted;
+use std::path::Path;
 
 /// The largest piece that the search tries, in bytes.
 const LARGEST: u64 = 64 << 40;
@@ -42,6 +45,16 @@ pub(super) fn default_len(len: u64, may_get: u64, mut is_free: impl FnMut(u64) -
     // Home and reflection file together take at most a quarter of the piece.
     let more = len.saturating_mul(2).max(may_get).min(left / 8);
     share.max(more).max(len).clamp(1, MAX_LEN).next_multiple_of(HUGE_PAGE)
+}
+
+/// Fails if the caller wants a longer file than any can be.
+pub(crate) fn check(options: &Options, path: &Path) -> Result<()> {
+    match options.max_len {
+        Some(len) if len > MAX_LEN => {
+            Err(Error::TooLong { path: path.to_owned(), len, max_len: MAX_LEN })
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

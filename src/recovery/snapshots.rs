@@ -58,6 +58,13 @@ pub(super) struct OpenStore {
     has_begun: bool,
 }
 
+impl OpenStore {
+    /// Returns `true` if the last session has ended in a rollback.
+    pub fn is_rolling_back(&self) -> bool {
+        self.store.rollback() != 0
+    }
+}
+
 impl Opening<'_> {
     /// Returns the file in the place of the store, if it is this pair's. Writes nothing.
     /// `superblock` is the one that was found.
@@ -151,8 +158,17 @@ impl Mapped<'_> {
         let store = Store::open(file, self.carried.superblock.uuid)?;
         let opening = store.opening();
         if store.rollback() != 0 {
-            // Going on would take the present along.
-            store.check(store.rollback())?;
+            let what = "bytes that a rollback under way needs may be lost";
+            let opening = &self.carried.located.opening;
+            match store.check_as(store.rollback(), what) {
+                Err(_) if opening.options.best_effort => {}
+                // An opening for writing makes this one whole.
+                Ok(()) if opening.options.best_effort => {
+                    return Err(opening.under_way(store.rollback()));
+                }
+                // Going on would take the present along.
+                checked => checked?,
+            }
         }
         if store.damage().is_some() {
             event!(WARN, path = %crate::error::shown(store.file().path()), at = ?store.damage(), "damaged");

@@ -16,10 +16,12 @@ use std::ops::Range;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-pub(super) const MAGIC: [u8; 8] = *b"AtomRoot";
+pub const MAGIC: [u8; 8] = *b"AtomRoot";
 pub(super) const VERSION: u32 = 1;
 /// Bytes of the extent with the header and the first table.
 pub(super) const HEAD: u64 = PAGE;
+/// Offset of the 64 bytes for the mark of a file in use, from the header.
+pub const MARK: u64 = 64;
 /// Offset of the first table from the header.
 pub(super) const FIRST_TABLE: u64 = 128;
 /// Places of the first table.

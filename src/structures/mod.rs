@@ -28,6 +28,8 @@ mod space;
 #[cfg(test)]
 mod golden;
 
+pub(crate) use directory::{MAGIC as ROOTS_MAGIC, MARK as MARK_IN_ROOTS};
+
 use crate::api::file::AtomicMappedFile;
 use crate::api::transaction::Transaction;
 use crate::error::{Error, Result, StructureError};

@@ -8,7 +8,7 @@
 //! May import `log`, `space`, `directory` and the room's helpers.
 
 use super::directory::{
-    ARRAY, Directory, Entry, HEAD, Header, LOG, LONGEST_NAME, MOST_PLACES, VALUE, table_len,
+    ARRAY, Directory, Entry, HEAD, Header, LOG, LONGEST_NAME, MARK, MOST_PLACES, VALUE, table_len,
 };
 use super::log::Log;
 use super::log::meta::{EXTENT, Head, SEGMENTS, Segments};
@@ -123,13 +123,18 @@ impl Roots {
     /// Opens the directory at byte `offset`, best a multiple of 4096. Makes one if the file has
     /// only zeros from there on, or is shorter.
     ///
+    /// At a multiple of 64, 64 bytes of the directory are for the mark of
+    /// [`Options::mark_at`](crate::Options::mark_at). So a copy of the file alone, made while the
+    /// file is in use, does not open.
+    ///
     /// A directory takes 4 KiB, and the file grows if it needs more. Making one takes time in
     /// proportion to the file's length, so create the file with the length 0.
     ///
     /// # Errors
-    /// [`Error::Structure`]: `Foreign` if there are other bytes, `Newer`, or `Damaged`.
-    /// To make a directory, also those of [`AtomicMappedFile::set_len`] and
-    /// [`Transaction::commit`], and [`Error::Overflow`]. An error changes no byte.
+    /// [`Error::Structure`]: `Foreign` if there are other bytes, `Newer`, or `Damaged`. To make a
+    /// directory, also those of [`AtomicMappedFile::set_len`] and [`Transaction::commit`], and
+    /// [`Error::Overflow`]. [`Error::Mismatch`] if the file is a copy that lacks its companions. An
+    /// error changes no byte.
     pub fn open_at(file: AtomicMappedFile, offset: u64) -> Result<Roots> {
         let roots = Roots { file, at: offset };
         let overflow = |file: &AtomicMappedFile| Error::Overflow {
@@ -151,6 +156,10 @@ impl Roots {
             })?;
         }
         roots.in_transaction(|roots, tx| Directory::load(tx, roots.at).map(drop))?;
+        // Behind the header. At another offset the table leaves no whole slice.
+        if offset.is_multiple_of(UNIT) {
+            roots.file.mark_at(offset.saturating_add(MARK))?;
+        }
         Ok(roots)
     }
 

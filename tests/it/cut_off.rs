@@ -5,6 +5,7 @@
 
 use crate::common::{self, Ground, Rng, Scratch, assert_same, read_all, reflections_in};
 use crate::durable::{Restarted, died, ground, new_file, restarted, write_at_random};
+use crate::journal::flip;
 use atomic_mmap::testing::marker::{self, Marker};
 use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::superblock::{Copy, State, Superblock};
@@ -128,13 +129,27 @@ fn a_close_with_an_unfinished_sync_is_completed_from_the_journal() {
         let closed = Closed::new(&ground, is_first);
         let image = closed.restarted(&ground, false);
         image.try_reading(&ground, &closed.model);
-        // The next opening may be cut off as well: right before its session begins, or before the
-        // header of a new journal.
-        let recorder = Recorder::new();
-        recorder.fail_next(call::WRITE, 1, libc::EIO);
-        let failed = ground.options().open_recorded(&recorder, image.path());
-        assert!(matches!(failed, Err(Error::Io { .. })), "injected: {failed:?}");
-        image.try_reading(&ground, &closed.model);
+        // The next opening may be cut off as well: before the header of its journal, right before
+        // its session begins, and at each step between.
+        let mut failures = 0;
+        for call in [call::WRITE, call::WRITE_DURABLY, call::SYNC_DATA, call::SYNC_ALL] {
+            for nth in 1.. {
+                let (image, recorder) = (closed.restarted(&ground, false), Recorder::new());
+                recorder.fail_next(call, nth, libc::EIO);
+                let opened = ground.options().open_recorded(&recorder, image.path());
+                if recorder.heal() {
+                    break;
+                }
+                // An opening does without the copy of the journal's header.
+                let is_told = matches!(opened, Err(Error::Io { .. })) || call == call::WRITE;
+                assert!(is_told, "injected into {call}, {nth}: {opened:?}");
+                failures += usize::from(opened.is_err());
+                drop(opened);
+                image.try_reading(&ground, &closed.model);
+                assert_same(&read_all(&image.open(&ground)), &closed.model, "cut off");
+            }
+        }
+        assert!(failures > 3, "{failures}");
         let file = image.open(&ground);
         assert_same(&read_all(&file), &closed.model, "completed");
         file.write_at(b"on", 0).expect("write");
@@ -166,6 +181,11 @@ fn a_close_needs_its_journal_only_until_it_is_settled() {
         match is_whole {
             true => assert_same(&read_all(&found.expect("open")), &closed.model, "settled"),
             false => assert_eq!(refusal(found), Some(Mismatch::JournalGone)),
+        }
+        for block in 0..2 {
+            let image = closed.restarted(&ground, is_whole);
+            flip(&image.journal(), block * BLOCK as u64 + 40);
+            assert_same(&read_all(&image.open(&ground)), &closed.model, "by the other header");
         }
         let image = closed.restarted(&ground, is_whole);
         let home = fs::File::options().write(true).open(image.path()).expect("open");

@@ -9,7 +9,9 @@ use crate::common::{
 };
 use atomic_mmap::testing::superblock::{Copy, SUPERBLOCK_LEN, Superblock};
 use atomic_mmap::testing::{call, layout, recorder::Recorder};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Medium, Mismatch, OnMismatch, Options};
+use atomic_mmap::{
+    AtomicMappedFile, CloseMode, Error, Medium, Mismatch, OnMismatch, Options, Transaction,
+};
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -985,7 +987,7 @@ fn use_after_fork(options: Options, path: &Path) {
         drop(view);
         drop(reader);
         drop(other);
-        let closed = is_forked(file.close(CloseMode::Spatial));
+        let closed = is_forked(file.close(CloseMode::Spatial).map(drop));
         let failed = checks.iter().chain([&closed]).position(|ok| !ok);
         // SAFETY: no precondition. No destructor of the parent runs.
         unsafe { libc::_exit(failed.map_or(0, |n| n as i32 + 1)) };
@@ -1041,20 +1043,41 @@ fn after_a_failed_sync_nothing_works_any_more_and_opening_again_recovers() {
         is_poisoned(other.sync().map(drop));
         is_poisoned(file.write_at(&[1], 0));
         is_poisoned(other.write_at(&[1; 10_000], 0));
-        is_poisoned(file.read_at(&mut [0], 0));
-        is_poisoned(file.load::<u64>(0).map(drop));
         is_poisoned(file.store(0, &1u64));
         is_poisoned(file.update(0, |n: &mut u64| *n += 1));
         is_poisoned(file.transact(|tx| tx.write_at(&[1], 0)));
         is_poisoned(file.begin().write_at(&[1], 0));
-        is_poisoned(file.view(0..10).map(drop));
-        is_poisoned(view.read_at(&mut [0], 0));
         is_poisoned(file.deploy(0..10).map(drop));
         is_poisoned(file.set_len(10));
-        is_poisoned(file.try_clone().map(drop));
+        is_poisoned(file.snapshot("another").map(drop));
+        is_poisoned(file.health());
+        // The written bytes are in memory, and a read needs no disk.
+        let read = |file: &AtomicMappedFile, offset: u64, len: usize| {
+            let mut bytes = vec![0; len];
+            file.read_at(&mut bytes, offset).expect("read");
+            assert_same(&bytes, &pair.bytes[offset as usize..][..len], "a read");
+        };
+        read(&file, 0, 1);
+        read(&other, 3, LEN - 3);
+        read(&file.try_clone().expect("clone"), 5, 7);
+        assert_same(&file.read_vec().expect("read"), &pair.bytes, "the whole file");
+        assert_same(
+            &file.view(5..5000).expect("view").to_vec().expect("read"),
+            &pair.bytes[5..5000],
+            "a view",
+        );
+        assert_same(&view.to_vec().expect("read"), &pair.bytes[..100], "an older view");
+        let by_transaction = |tx: &mut Transaction<'_>| {
+            let mut bytes = [0; 10];
+            tx.read_at(&mut bytes, 9000).map(|()| bytes)
+        };
+        let found = file.transact(by_transaction).expect("a transaction that only reads");
+        assert_same(&found, &pair.bytes[9000..][..10], "a transaction");
+        file.copy_to(pair.scratch.file("copy")).expect("copy");
+        assert_same(&fs::read(pair.scratch.file("copy")).expect("read"), &pair.bytes, "a copy");
         drop(view);
         drop(other);
-        is_poisoned(file.close(CloseMode::Spatial));
+        is_poisoned(file.close(CloseMode::Spatial).map(drop));
         pair.opens(OnMismatch::Refuse, "opened again");
     }
 }

@@ -165,3 +165,30 @@ fn numbers_count_on_every_medium_where_points_are_kept() {
         assert_eq!((number, file.durable_number()), (1, 1));
     }
 }
+
+/// A panic in a caller's `Waker` ended the worker, and poisoned the file with a text that named
+/// neither.
+#[test]
+fn a_panic_of_a_waker_ends_there() {
+    struct Panics;
+    impl std::task::Wake for Panics {
+        fn wake(self: std::sync::Arc<Self>) {
+            panic!("a fault of the program's executor");
+        }
+    }
+    let Some(ground) = ground() else { return };
+    let (_scratch, file) = new_file(&ground);
+    file.write_at(&[1; 64], 0).expect("write");
+    let waker = Waker::from(std::sync::Arc::new(Panics));
+    let mut flush = pin!(file.flush_async());
+    while flush.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+        std::thread::yield_now();
+    }
+    // The worker serves others.
+    file.write_at(&[2; 64], 0).expect("write");
+    let mut flush = pin!(file.flush_async());
+    while flush.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        std::thread::yield_now();
+    }
+    file.health().expect("not poisoned");
+}

@@ -264,7 +264,8 @@ fn a_struct_can_keep_handles_and_they_keep_the_file_open() {
             is_clean: file.slot(7).expect("slot").into_owned().expect("owned"),
         };
         offsets.is_clean.store(&true).expect("store");
-        file.close(CloseMode::Spatial).expect("close");
+        let closed = file.close(CloseMode::Spatial);
+        assert!(matches!(closed, Err(Error::StillOpen { handles: 2, .. })), "{closed:?}");
         let again = ground.options().open(&path);
         assert!(matches!(again, Err(Error::Busy { in_this_process: true, .. })), "{again:?}");
 

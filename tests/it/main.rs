@@ -5,6 +5,8 @@
 //! |---|---|
 //! | `allocation` | Is every page allocated before it is stored to? |
 //! | `boundaries` | Do all offsets and lengths work around slices, pages and regions? |
+//! | `closing` | Does a close need nothing new, and say what it could not do? |
+//! | `cold` | Is a file that is not in memory read ahead for scans, and for no other reads? |
 //! | `copy` | Does a copy of an open file hold one state of the file? |
 //! | `drains` | How many drains does each write protocol take, in which order? |
 //! | `durable` | Does recovery after a restart return exactly to the last durable point? |
@@ -12,8 +14,10 @@
 //! | `flush` | Does a thread or a task that waits for durability get it, or an error? |
 //! | `handles` | Do slots and arrays do what atomics and vectors do? |
 //! | `index` | Does the index of the examples do what a map does, and survive kills? |
+//! | `journal` | Does damage to the journal cost only what no other place tells? |
 //! | `kill` | Do acknowledged operations survive SIGKILL, and are all others whole or absent? |
 //! | `lengths` | Do length and bytes change together, for readers and after errors? |
+//! | `lone_copies` | Is a copy of the home file alone complete, or refused? |
 //! | `messages` | Does a limited, filtered or hidden system cause a clear error, or none? |
 //! | `model` | Does a file do what a plain `Vec<u8>` does, with random operations? |
 //! | `panics` | Is a handle poisoned if a panic cuts an operation off, and is nothing lost? |
@@ -21,12 +25,14 @@
 //! | `power` | Does recovery find a whole state after a loss of power, on recorded traces? |
 //! | `races` | Does each check, wait and lock that a race needs work while the race runs? |
 //! | `read_only` | Does a reader find what the next writer finds, and change nothing? |
+//! | `readme` | Does the README's quickstart run as it is pasted, and again? |
 //! | `regressions` | Does any bug come back that a review, a fuzzer or the lab found? |
 //! | `small` | Is a small file cheap: descriptors, barriers, disk, mappings, threads? |
 //! | `snapshots` | Does a snapshot hold what was sealed, and do rollbacks go back to it whole? |
 //! | `space` | Is a full disk a typed error that changes nothing, and never a SIGBUS? |
 //! | `sparse` | Does a large sparse file take memory only for what was used? |
 //! | `staging` | Are stages committed whole, without a copy, beside everything else? |
+//! | `starvation` | Does no operation lose for as long as others go on? |
 //! | `steps` | Do opening, closing and resizing take the steps of `docs/recovery.md`? |
 //! | `structures` | Do named roots and logs do what maps and lists do, and survive kills? |
 //! | `threads` | Do threads see operations whole and in one order, and lose none? |
@@ -55,6 +61,10 @@ mod background;
 #[cfg(unix)]
 mod boundaries;
 #[cfg(unix)]
+mod closing;
+#[cfg(target_os = "linux")]
+mod cold;
+#[cfg(unix)]
 mod copy;
 mod cut_off;
 #[cfg(unix)]
@@ -70,9 +80,13 @@ mod handles;
 mod index;
 mod inspect;
 #[cfg(unix)]
+mod journal;
+#[cfg(unix)]
 mod kill;
 #[cfg(unix)]
 mod lengths;
+#[cfg(target_os = "linux")]
+mod lone_copies;
 #[cfg(target_os = "linux")]
 mod messages;
 mod model;
@@ -86,6 +100,8 @@ mod races;
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 mod read_only;
 #[cfg(unix)]
+mod readme;
+#[cfg(unix)]
 mod regressions;
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 mod small;
@@ -97,6 +113,8 @@ mod space;
 mod sparse;
 #[cfg(unix)]
 mod staging;
+#[cfg(unix)]
+mod starvation;
 #[cfg(unix)]
 mod steps;
 mod structures;

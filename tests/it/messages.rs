@@ -505,8 +505,8 @@ fn a_reversed_range_is_said_to_be_one() {
 #[test]
 fn advice_on_a_file_in_use_is_for_the_process_that_gets_it() {
     let path = || "state.dat".into();
-    let here = Error::Busy { path: path(), in_this_process: true };
-    let elsewhere = Error::Busy { path: path(), in_this_process: false };
+    let here = Error::Busy { path: path(), in_this_process: true, process: None };
+    let elsewhere = Error::Busy { path: path(), in_this_process: false, process: Some(4711) };
     assert_says(&here, &["this process", "try_clone"]);
     assert_says(&elsewhere, &["another process", "close it"]);
     assert!(!elsewhere.to_string().contains("try_clone"), "{elsewhere}");
@@ -608,7 +608,7 @@ fn errors_become_io_errors_of_the_right_kind() {
         (Error::NotRegular { path: path() }, Kind::InvalidInput),
         (Error::InvalidValue { path: path(), offset: 0, type_name: "bool" }, Kind::InvalidData),
         (Error::TooLong { path: path(), len: 2, max_len: 1 }, Kind::FileTooLarge),
-        (Error::Busy { path: path(), in_this_process: false }, Kind::ResourceBusy),
+        (Error::Busy { path: path(), in_this_process: false, process: None }, Kind::ResourceBusy),
         (Error::NotWritable { path: path(), source: denied() }, Kind::PermissionDenied),
         (
             Error::FolderNotWritable { home: path(), folder: path(), source: denied() },

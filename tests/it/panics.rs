@@ -184,7 +184,7 @@ fn assert_poisoned(file: AtomicMappedFile, operation: &Operation, what: &str) {
     check(file.drop_snapshot("long"));
     check(file.roll_back("old", None));
     check(file.transact(|tx| tx.write_at(b"later", LATER)));
-    check(file.close(CloseMode::Spatial));
+    check(file.close(CloseMode::Spatial).map(drop));
 }
 
 /// Where an operation is cut off, and what the file holds before and after it.
@@ -329,7 +329,7 @@ fn a_panic_in_a_close_or_an_opening_loses_nothing() {
                 };
                 let mut file = Some(file);
                 let is_whole = if step == 0 {
-                    cut_off(&mut || file.take().expect("once").close(mode).expect("close"))
+                    cut_off(&mut || drop(file.take().expect("once").close(mode).expect("close")))
                 } else {
                     file.take().expect("once").close(mode).expect("close");
                     let open = || ground.options().open_recorded(&recorder, &path).expect("open");

@@ -106,8 +106,9 @@ fn step(event: Event) -> Option<String> {
         What::Write { file: FileId::Journal, offset: 0, bytes } if bytes.len() > PAGE as usize => {
             "write zeroes".into()
         }
-        What::Write { file: FileId::Journal, offset, .. } if offset < 2 * PAGE => {
-            "journal header, not durably".into()
+        What::Write { file: FileId::Journal, offset, bytes } if offset < 2 * PAGE => {
+            let is_copy = bytes[12] == 1;
+            if is_copy { "journal header's copy" } else { "journal header, not durably" }.into()
         }
         What::Write { offset: 0, bytes, .. } if bytes.len() > 512 => "write head".into(),
         What::WriteDurably { file: FileId::Reflection, offset, .. }
@@ -209,6 +210,7 @@ fn a_pair_that_gets_a_journal_later_says_so_when_the_journal_is_durable() {
             "journal header, not durably",
             "sync Journal",
             "sync folder",
+            "journal header's copy",
             // The durable words.
             "sync Home",
             "sync Reflection",
@@ -245,6 +247,7 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
                 "drain",
                 // A durable point: the record, the floor that names it, and then the durable words.
                 "=journal header",
+                "=journal header's copy",
                 "=record",
                 "=floor, durably",
                 "=newest",
@@ -268,6 +271,7 @@ fn a_pair_that_is_closed_fast_is_durable_before_it_says_so_and_begins_a_new_sess
             let table = [
                 "!sync data of Reflection",
                 "=journal header",
+                "=journal header's copy",
                 "=superblock 1",
                 "-superblock 0",
                 "=sync data of Reflection",
@@ -376,6 +380,7 @@ fn a_shrink_counts_first_and_lowers_the_mark_when_everything_past_the_end_is_zer
             // first.
             "=sync data of Journal",
             "=journal header",
+            "=journal header's copy",
             "=record",
             "=floor, durably",
             "=newest",
@@ -496,6 +501,7 @@ fn a_journal_that_was_found_longer_is_synced_before_its_first_record() {
         let table = [
             "sync data of Journal",
             "journal header",
+            "journal header's copy",
             "record",
             "floor, durably",
             "newest",
@@ -547,6 +553,7 @@ fn the_floor_of_the_journal_follows_its_record_and_comes_before_what_relies_on_i
             &[
                 "sync data of Journal",
                 "journal header",
+                "journal header's copy",
                 "record",
                 "floor, durably",
                 "newest",
@@ -600,6 +607,7 @@ fn opening_cleans_up_after_a_shrink_and_then_lowers_the_mark() {
             "=journal header",
             // Before the superblock: the new session recognises its journal by this header.
             "=journal header",
+            "=journal header's copy",
             // From here on the old durable words are not valid, and new ones are written.
             "=sync Home",
             "=sync Reflection",

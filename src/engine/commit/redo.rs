@@ -141,9 +141,7 @@ impl Engine {
         new_len: Option<u64>,
         held: &[LockGuard<'_>],
     ) -> Result<()> {
-        // A durable point may have failed while this writer waited for its pages. Its base record
-        // may be on the disk all the same, and covers the slots that are stored to here.
-        unless!(RedoAfterFailure, self.check_usable()?);
+        self.check_not_marked(changes.ranges())?;
         if let Some(len) = new_len
             && planted!(LengthPublishedEarly)
         {

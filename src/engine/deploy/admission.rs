@@ -14,18 +14,23 @@ use crate::format::layout;
 use crate::mutant::planted;
 use crate::pair::budget::{Budget, Room};
 use crate::pair::stats::Counter;
+use crate::primitive::Ordering;
 use crate::units::{CHUNK, PAGE};
 use std::ops::Range;
 
 impl Engine {
     /// Reserves room in the budget for an operation that writes these ranges. Waits while there is
-    /// none. The caller holds no lane, no lock and no gate, because the worker may need them.
-    /// Returns `None` if there is no budget.
+    /// none, in the order of arrival. Before that it lets a transaction pass that has the turn. The
+    /// caller holds no lane, no lock and no gate, because the worker may need them. Returns `None`
+    /// if there is no budget.
     #[inline]
     pub(in crate::engine) fn admit(
         &self,
         ranges: impl Iterator<Item = Range<u64>>,
     ) -> Result<Option<Room<'_>>> {
+        if self.session.turn.load(Ordering::Relaxed) {
+            self.let_turn_pass();
+        }
         match &self.budget {
             Some(budget) if !planted!(NotAdmitted) => {
                 self.admit_to(budget, self.most_allocated(ranges)).map(Some)
@@ -36,24 +41,39 @@ impl Engine {
 
     #[inline(never)]
     fn admit_to<'e>(&'e self, budget: &'e Budget, bytes: u64) -> Result<Room<'e>> {
+        // An operation that arrives goes ahead of those that wait if the first one still has room.
+        let left = if planted!(BudgetWithoutQueue) { 0 } else { budget.kept_for_first() };
+        let room = self.take_room(budget, bytes, left);
+        let room = room.map_or_else(|| self.wait_for_room(budget, bytes), Ok)?;
+        if budget.is_due(self.companions_take(budget)) {
+            self.ask_for_space();
+        }
+        Ok(room)
+    }
+
+    /// Waits in the queue until there is room, or until there is nothing to give back for it.
+    #[cold]
+    fn wait_for_room<'e>(&'e self, budget: &'e Budget, bytes: u64) -> Result<Room<'e>> {
+        let place = budget.queue(bytes);
         let mut found_nothing = false;
         loop {
             let seen = budget.turns();
-            let room = match self.take_room(budget, bytes) {
-                None if found_nothing => Some(self.take_room_anyway(budget, bytes)),
-                room => room,
+            let is_first = budget.is_first(&place) || planted!(BudgetWithoutQueue);
+            let room = match is_first {
+                true if found_nothing => Some(self.take_room_anyway(budget, bytes)),
+                true => self.take_room(budget, bytes, 0),
+                false => None,
             };
-            if room.is_none() {
-                budget.note_waiting(bytes);
-            }
-            if room.is_none() || budget.is_due(self.companions_take(budget)) {
-                self.ask_for_space();
-            }
             if let Some(room) = room {
                 return Ok(room);
             }
+            if is_first {
+                budget.note_waiting(bytes);
+                self.ask_for_space();
+            }
             self.lane().stats.bump(Counter::BudgetWaits, 1);
-            found_nothing = budget.wait(seen);
+            // A turn for another operation says nothing about this one.
+            found_nothing = budget.wait(&place, is_first, seen) && is_first;
             self.check_usable()?;
         }
     }

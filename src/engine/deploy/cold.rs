@@ -72,6 +72,17 @@ pub(crate) struct Sweep {
 struct Turn {
     /// The number of times around the file.
     round: usize,
+    /// `true` if an operation waited for room when the turn began. A turn without one does not look
+    /// at all pages.
+    is_awaited: bool,
+    /// `true` if something was given back.
+    has_given: bool,
+}
+
+/// The outcome of a batch of a sweep.
+struct Swept {
+    /// `true` if the sweep has come to the end of the file.
+    is_around: bool,
     /// `true` if something was given back.
     has_given: bool,
 }
@@ -101,9 +112,9 @@ impl Engine {
     /// requests the next batch, until the sweep is around the file. For the worker.
     pub fn deploy_idle(&self) {
         let mut sweep = self.sweeps.idle.lock();
-        let is_around = self.sweep(&mut sweep, 1);
+        let swept = self.sweep(&mut sweep, 1);
         // After an error the next interval tries again.
-        if is_around.is_ok_and(|is_around| !is_around) {
+        if swept.is_ok_and(|swept| !swept.is_around) {
             let _is_served = self.worker.request(Request::DeployIdle);
         }
     }
@@ -121,7 +132,7 @@ impl Engine {
     /// Gives back space in a batch of chunks. Deploys the coldest pages in one round. Only if that
     /// is not enough, and space is urgent, deploys others in a second and a third one. Returns
     /// `true` if the turn is over.
-    pub(super) fn give_back_batch(&self) -> bool {
+    pub(in crate::engine) fn give_back_batch(&self) -> bool {
         let Some(budget) = &self.budget else { return true };
         let mut space = self.sweeps.space.lock();
         let (sweep, turn) = &mut *space;
@@ -131,17 +142,22 @@ impl Engine {
             budget.end_turn(false, before);
             return true;
         }
-        let now_on = turn.get_or_insert_default();
-        let is_around = self.sweep(sweep, COLD_AFTER[now_on.round]);
+        let now_on =
+            turn.get_or_insert_with(|| Turn { is_awaited: budget.is_awaited(), ..Turn::default() });
+        let swept = self.sweep(sweep, COLD_AFTER[now_on.round]);
         self.measure(budget);
         let now = self.companions_take(budget);
-        now_on.has_given |= now < before;
-        now_on.round += usize::from(is_around.as_ref().is_ok_and(|is_around| *is_around));
+        let is_failed = swept.is_err();
+        let (is_around, has_given) =
+            swept.map_or((false, false), |it| (it.is_around, it.has_given));
+        // Not by what the companions take: writers on other pages may take as much.
+        now_on.has_given |= has_given;
+        now_on.round += usize::from(is_around);
         let is_enough = now <= budget.low() || now_on.round > 0 && !budget.is_urgent(now);
-        let is_over = is_enough || now_on.round == COLD_AFTER.len() || is_around.is_err();
+        let is_over = is_enough || now_on.round == COLD_AFTER.len() || is_failed;
         // A waiting writer goes on as soon as there is room for it.
-        if is_over || now < before {
-            budget.end_turn(is_over && !now_on.has_given, now);
+        if is_over || has_given || now < before {
+            budget.end_turn(is_over && now_on.is_awaited && !now_on.has_given, now);
         }
         if is_over {
             *turn = None;
@@ -157,8 +173,8 @@ impl Engine {
     }
 
     /// Deploys pages of a batch of chunks from the hand on, and gives back their space: those that
-    /// this many visits have found unchanged. Returns `true` if it has come to the end of the file.
-    fn sweep(&self, sweep: &mut Sweep, cold_after: u8) -> Result<bool> {
+    /// this many visits have found unchanged.
+    fn sweep(&self, sweep: &mut Sweep, cold_after: u8) -> Result<Swept> {
         self.check_usable()?;
         let mut visited = Vec::with_capacity(BATCH);
         while visited.len() < BATCH
@@ -182,17 +198,19 @@ impl Engine {
             // The slots that were left belong to the last point.
             self.durable_point(durable)?;
         }
+        let mut has_given = false;
         for visited in visited {
             if sweep.cannot_punch {
                 break;
             }
             let outcome = self.punch_chunk(visited.chunk, |index| visited.cold_of(index))?;
             sweep.cannot_punch |= outcome == PunchOutcome::Unsupported;
+            has_given |= outcome == PunchOutcome::GivenBack;
         }
         if is_around {
             (sweep.hand, sweep.was_around) = (ChunkIndex(0), true);
         }
-        Ok(is_around)
+        Ok(Swept { is_around, has_given })
     }
 
     /// Returns those pages of a loaded region that have a slice in the reflection file.

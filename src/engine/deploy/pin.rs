@@ -34,7 +34,11 @@ impl Engine {
     /// since, or a stage over a page. Others are a file system that is too full to allocate the
     /// home slots, and a file that keeps durable points.
     pub fn pin(&self, range: Range<u64>) -> Result<bool> {
-        self.check_usable()?;
+        self.check_readable()?;
+        if !self.is_usable() {
+            // A pin may have to deploy.
+            return Ok(false);
+        }
         // Taken before `resizing`: the thread that has the lane may itself wait for `resizing`.
         let lane = self.lane_fenced();
         self.verify_again(&lane, range.clone())?;
@@ -59,6 +63,9 @@ impl Engine {
         let _inside = self.enter_cut(&lane);
         let plans = self.plan_range(range.clone())?;
         let held = plan::lock_all(&plans);
+        if self.check_usable_still().is_err() {
+            return Ok(false);
+        }
         unless!(PinWhileResizing, self.check_range(offset, len)?);
         for span in span::pages(range.clone()) {
             let page = span.page.start();

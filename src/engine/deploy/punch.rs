@@ -79,6 +79,7 @@ impl Engine {
         let lane = self.lane();
         // Excludes durable points: between its cut and its words, a point knows other slots.
         let _one_at_a_time = self.resizing.write();
+        self.check_usable_still()?;
         let len = (CHUNK as u64).min(self.len().saturating_sub(chunk.start()));
         let regions = self.regions_of_storage(&lane, chunk, len)?;
         let may_give_all = regions.iter().all(|(index, _)| may_give(*index) == !0);
@@ -109,27 +110,30 @@ impl Engine {
         if !runs.is_empty() {
             unless!(PunchNoWait, self.wait_for_read_sections());
         }
+        let mut has_given = false;
         for run in runs {
-            if !self.punch_run(chunk, run, &regions, &seen)? {
-                return Ok(PunchOutcome::Unsupported);
+            match self.punch_run(chunk, run, &regions, &seen)? {
+                PunchOutcome::GivenBack => has_given = true,
+                PunchOutcome::NothingToGive => {}
+                PunchOutcome::Unsupported => return Ok(PunchOutcome::Unsupported),
             }
         }
-        if may_give_words {
-            self.punch_words(&lane, chunk, &regions)?;
+        has_given |= may_give_words && self.punch_words(&lane, chunk, &regions)?;
+        if !has_given {
+            return Ok(PunchOutcome::NothingToGive);
         }
         lane.stats.bump(Counter::Punches, 1);
         Ok(PunchOutcome::GivenBack)
     }
 
-    /// Gives back those pages of a run that are as `seen`. Returns `false` if the file system does
-    /// not support holes.
+    /// Gives back those pages of a run that are as `seen`.
     fn punch_run(
         &self,
         chunk: ChunkIndex,
         run: Range<usize>,
         regions: &Regions<'_>,
         seen: &[Option<Stamp>],
-    ) -> Result<bool> {
+    ) -> Result<PunchOutcome> {
         let mut held = LockGuards::new();
         let mut pages: Vec<(&RegionState, usize)> = Vec::with_capacity(run.len());
         for (index, region) in regions {
@@ -151,6 +155,7 @@ impl Engine {
             let is_still = seen[n].as_ref().is_some_and(is_still) && !is_needed(region, place);
             is_still || planted!(PunchNotValidated)
         };
+        let mut outcome = PunchOutcome::NothingToGive;
         for run in runs_where(run.clone(), is_as_seen) {
             // Keeps other threads from allocating in the range until its pages are forgotten.
             let _no_allocation = self.allocating.lock();
@@ -163,10 +168,11 @@ impl Engine {
                 punched
             });
             if !punched? {
-                return Ok(false);
+                return Ok(PunchOutcome::Unsupported);
             }
+            outcome = PunchOutcome::GivenBack;
         }
-        Ok(true)
+        Ok(outcome)
     }
 
     /// Returns those regions of the chunk, of which the file has `len` bytes, that are loaded or
@@ -199,13 +205,14 @@ impl Engine {
     }
 
     /// Gives back the chunk's page of slice words, and that of its durable words, unless a word is
-    /// not zero. `regions` has all regions of the chunk that are loaded.
-    fn punch_words(&self, lane: &Lane, chunk: ChunkIndex, regions: &Regions<'_>) -> Result<()> {
+    /// not zero. `regions` has all regions of the chunk that are loaded. Returns `true` if it has
+    /// given them back.
+    fn punch_words(&self, lane: &Lane, chunk: ChunkIndex, regions: &Regions<'_>) -> Result<bool> {
         // No writer stores a word of these regions meanwhile.
         let _held: Vec<LockGuard<'_>> =
             regions.iter().map(|(_, region)| plan::lock_whole_region(region)).collect();
         if self.needs_words(regions) {
-            return Ok(());
+            return Ok(false);
         }
         let unfinished = self.begin(GIVING_BACK);
         let punched = self.punch_words_held(lane, chunk, regions);
@@ -219,7 +226,7 @@ impl Engine {
         lane: &Lane,
         chunk: ChunkIndex,
         regions: &Regions<'_>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         // A thread flushes the words that its flip records cover, even after the page has come
         // home. Without storage that would be a fault.
         for (index, region) in regions {
@@ -240,7 +247,7 @@ impl Engine {
         let _no_allocation = self.allocating.lock();
         if state.load(Ordering::Acquire) & known::SLICE_WORDS != 0 {
             // A writer has just allocated them anew.
-            return Ok(());
+            return Ok(false);
         }
         let of_points = self.keeps_points.then(|| layout::durable_word(page));
         let places: SmallVec<[u64; 2]> =
@@ -250,12 +257,12 @@ impl Engine {
             .filter(|n| self.state.loaded(RegionIndex(first.0 + n)).is_some());
         if in_table.count() != regions.len() || !self.are_zero(&places)? {
             self.note_words_of(chunk);
-            return Ok(());
+            return Ok(false);
         }
         for at in places {
             self.punch_hole(at, PAGE as u64)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Returns `true` if a slice word or durable word of these regions is not zero, or is about to

@@ -73,6 +73,7 @@ impl Engine {
             }
             let _inside = self.enter_cut(&lane);
             let held = plan::lock_all(&[plan]);
+            self.check_usable_still()?;
             self.check_range(range.start, range.end - range.start)?;
             deployed += self.deploy_locked(&lane, &plan, &held, (pins, which))?;
         }

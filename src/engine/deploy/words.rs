@@ -33,6 +33,7 @@ impl Engine {
         }
         let _inside = self.lanes.enter(Gate::Cut, lane);
         let held = plan::lock_whole_region(region);
+        self.check_usable_still()?;
         let mask = pages_to_zero(region);
         if mask == 0 || index.page(PAGES_PER_REGION - 1).start() >= self.len() {
             // A shrink zeroes the words that it cuts off.

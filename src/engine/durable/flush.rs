@@ -12,6 +12,7 @@
 //! list, and a waiter that comes later finds the handle poisoned. May import `plan`, `pair`, and
 //! what lies below them.
 
+use crate::config::shielded;
 use crate::engine::Engine;
 use crate::engine::durable::Durable;
 use crate::engine::worker::Request;
@@ -42,7 +43,7 @@ impl Waiter {
         };
         // After the lock is open: the task may run at once, in this thread.
         if let Some(waker) = waker {
-            waker.wake();
+            shielded(|| waker.wake());
         }
     }
 }
@@ -133,7 +134,7 @@ impl Engine {
     /// Poisons the handle because a panic has ended the worker thread, and fails the waiters that
     /// it will not serve.
     pub(in crate::engine) fn poison_by_panic(&self) {
-        self.poison(&self.panicked());
+        self.poison_cut_off(&self.panicked());
         if let Some(durable) = &self.durable
             && !planted!(PanicUnheardByWaiters)
         {

@@ -6,8 +6,8 @@
 
 use crate::engine::Engine;
 use crate::engine::durable::Durable;
-use crate::error::Result;
-use crate::mutant::planted;
+use crate::error::{Error, Result};
+use crate::mutant::{planted, unless};
 
 /// The turns of threads that make durable points. One thread leads a turn, and the others wait for
 /// it.
@@ -66,15 +66,21 @@ impl Engine {
     /// Makes a durable point that holds everything that had returned when this was called, and
     /// returns its number.
     pub(in crate::engine) fn durable_point(&self, durable: &Durable) -> Result<u64> {
-        self.durable_point_of(durable, u64::MAX)
+        self.durable_point_of(durable, u64::MAX, |_| ())
     }
 
     /// Returns once the durable point of this number is made, or a later one. Returns the number of
     /// the last one. A number above that of the next point stands for the next point.
     ///
     /// Calls that arrive while a point is being made share the next one: one of them leads, the
-    /// others wait.
-    pub(super) fn durable_point_of(&self, durable: &Durable, number: u64) -> Result<u64> {
+    /// others wait. The error of a point that this thread leads is passed to `on_failure` before
+    /// another point can be made.
+    pub(super) fn durable_point_of(
+        &self,
+        durable: &Durable,
+        number: u64,
+        on_failure: impl Fn(&Error),
+    ) -> Result<u64> {
         // A waiting thread must not keep its lane. Shared lanes are few, and the leader and the
         // writers need them.
         let _lane = planted!(FollowersKeepLanes).then(|| self.lane());
@@ -99,12 +105,16 @@ impl Engine {
             let result = {
                 // The cut has one length, and no thread finishes a truncation meanwhile.
                 let _no_resizing = self.resizing.read();
-                self.make_durable_point(&lane, durable, None)
+                let made = self.make_durable_point(&lane, durable, None);
+                made.inspect_err(|error| unless!(FailureToldLate, on_failure(error)))
             };
             drop(lane);
             #[cfg(feature = "tracing")]
             crate::events::note_point(self.home.path(), number, begun.elapsed());
             lead.end(result.is_ok() || planted!(FailedTurnCounts));
+            if planted!(FailureToldLate) {
+                return result.map(|()| number).inspect_err(on_failure);
+            }
             return result.map(|()| number);
         }
         Ok(turns.made)

@@ -204,6 +204,11 @@ impl Journal {
                     .write_durably(file, id, bytes, at)
                     .map_err(self.io(WRITE_A_POINT, at))?
             );
+            // Not earlier: a loss of power could tear both. No sync waits for the copy, and no
+            // point needs it. Past the page cache, the call itself waits for the disk.
+            let at = ((next.block ^ 1) * BLOCK) as u64;
+            bytes.copy_from_slice(&Header { is_copy: true, ..next.header }.encode());
+            unless!(HeaderNotCopied, drop(self.platform.write_at(file, id, bytes, at)));
         }
         *header = None;
         Ok(())

@@ -63,6 +63,7 @@ pub(crate) struct Durable {
     /// a sync of both files.
     floor: Mutex<Raised>,
     /// `true` if the last point that was due at an interval has failed, and none was made since.
+    /// Changes with its cause, under the lock of that.
     is_overdue: AtomicBool,
     /// The cause of that failure.
     why_overdue: Mutex<Option<String>>,
@@ -87,10 +88,12 @@ impl Durable {
         }
     }
 
-    /// Records that a point that was due has failed.
+    /// Records that a point that was due has failed. No other point has been made since: the caller
+    /// has its turn, or opens the file.
     #[cold]
     pub fn set_overdue(&self, why: &Error) {
-        *self.why_overdue.lock() = Some(why.as_cause());
+        let mut cause = self.why_overdue.lock();
+        *cause = Some(why.as_cause());
         self.is_overdue.store(true, Ordering::Release);
     }
 
@@ -108,8 +111,9 @@ impl Durable {
     /// Records that a point was made, or was not needed.
     fn point_is_made(&self) {
         if self.is_overdue() && !planted!(OverdueForGood) {
+            let mut cause = self.why_overdue.lock();
+            *cause = None;
             self.is_overdue.store(false, Ordering::Release);
-            *self.why_overdue.lock() = None;
         }
     }
 

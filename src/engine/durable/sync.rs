@@ -7,8 +7,9 @@ use crate::engine::Engine;
 use crate::engine::durable::Durable;
 use crate::engine::worker::Request;
 use crate::error::{Error, Result};
-use crate::mutant::planted;
+use crate::mutant::{planted, unless};
 use crate::pair::stats::Counter;
+use crate::units::PAGES_PER_REGION;
 
 impl Engine {
     /// Makes everything that has returned as durable as the medium promises. Returns the number of
@@ -20,11 +21,17 @@ impl Engine {
     /// Returns once the durable point of this number is made, or a later one. Returns the number of
     /// the last one, 0 where none are kept.
     pub fn wait_durable(&self, number: u64) -> Result<u64> {
+        self.wait_durable_or(number, |_| ())
+    }
+
+    /// As [`wait_durable`](Self::wait_durable), and passes a point's error to `on_failure` before
+    /// another point can be made.
+    fn wait_durable_or(&self, number: u64, on_failure: impl Fn(&Error)) -> Result<u64> {
         self.check_usable()?;
         // Without durable points there is nothing to do. On DAX every commit was durable when it
         // returned. In RAM nothing survives a power loss, and everything survives a process crash.
         let made = match &self.durable {
-            Some(durable) => self.durable_point_of(durable, number)?,
+            Some(durable) => self.durable_point_of(durable, number, on_failure)?,
             None => 0,
         };
         self.lane().stats.bump(Counter::Syncs, 1);
@@ -53,15 +60,33 @@ impl Engine {
     /// until a point is made. Writes fail meanwhile, since a power loss would undo more than the
     /// interval allows.
     pub(in crate::engine) fn sync_at_interval(&self) {
-        if let Err(error) = self.sync() {
+        let set_overdue = |error: &Error| {
             if let Some(durable) = &self.durable
                 && !planted!(OverdueForgotten)
             {
                 event!(WARN, file = %crate::error::shown(self.home.path()), %error, "overdue");
-                durable.set_overdue(&error);
+                durable.set_overdue(error);
             }
+        };
+        if self.wait_durable_or(u64::MAX, set_overdue).is_err() {
             self.lane().stats.bump(Counter::FailedPoints, 1);
         }
+    }
+
+    /// Notes, if opening has made no durable point, what differs from the last one: by whichever
+    /// session it was changed, the next point has it. That point stores durable words which no
+    /// writer of this session has made sure of.
+    pub(crate) fn begin_overdue(&self) -> Result<()> {
+        if !self.durable.as_ref().is_some_and(Durable::is_overdue) {
+            return Ok(());
+        }
+        unless!(RecoveredNotChanged, self.note_all_changed()?);
+        for (index, region) in self.state.loaded_regions() {
+            if (0..PAGES_PER_REGION).any(|n| !region.changed_slices(n).is_empty()) {
+                self.ensure_slice_word(index.page(0))?;
+            }
+        }
+        Ok(())
     }
 
     /// Fails if a durable point that was promised at an interval is overdue. Then nothing more may
@@ -77,9 +102,15 @@ impl Engine {
         cause.map_or(Ok(()), |cause| Err(Error::Overdue { path: self.path(), cause }))
     }
 
-    /// Fails exactly when the next write would fail, whatever it writes.
+    /// Fails if each write of a handle for writing would fail now, whatever it writes. Also fails,
+    /// once and although writes succeed, if the last drop of a handle of this file in this process
+    /// could not close it.
     pub fn health(&self) -> Result<()> {
         self.check_usable()?;
-        self.durable.as_ref().map_or(Ok(()), |durable| self.check_not_overdue(durable))
+        self.durable.as_ref().map_or(Ok(()), |durable| self.check_not_overdue(durable))?;
+        match self.not_closed.lock().take() {
+            Some(cause) => Err(Error::NotClosed { path: self.path(), cause }),
+            None => Ok(()),
+        }
     }
 }

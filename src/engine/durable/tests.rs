@@ -147,6 +147,53 @@ fn the_next_number_is_not_that_of_a_point_that_is_being_made() {
     assert_eq!(file.sync().expect("a point"), 3);
 }
 
+/// A point that follows the failed one must find that noted, so that its success takes it back.
+#[cfg(feature = "recorder")]
+#[test]
+fn a_failed_point_at_an_interval_is_noted_before_another_one_can_be_made() {
+    use crate::platform::{call, recorder::Recorder};
+    let (folder, recorder) = (tempfile::tempdir().expect("a folder"), Recorder::new());
+    let options = AtomicMappedFile::options().create(true).len(4000 * 4096);
+    let options = options.journal_len(64 << 10).medium(Medium::PageCache);
+    let file = options.open_recorded(&recorder, folder.path().join("state.dat")).expect("a pair");
+    for fill in [1, 2] {
+        file.write_at(&vec![fill; 4000 * 4096], 0).expect("a write");
+        file.sync().expect("a point");
+    }
+    // A point of all these pages needs a longer journal, which the full disk refuses.
+    (0..4000).for_each(|n| file.store(n * 4096 + n % 64 * 64, &n).expect("a store"));
+    recorder.fail_from(call::ALLOCATE, 1, libc::ENOSPC);
+    let engine = file.engine();
+    let points = engine.durable.as_ref().expect("points are kept");
+    std::thread::scope(|scope| {
+        let resizing = engine.resizing.write();
+        let begun = points.turns.lock().begun;
+        let worker = scope.spawn(|| engine.sync_at_interval());
+        wait_until(|| points.turns.lock().begun > begun);
+        // From here on its turn cannot end.
+        let turns = points.turns.lock();
+        drop(resizing);
+        wait_until(|| points.is_overdue());
+        drop(turns);
+        worker.join().expect("no panic");
+    });
+    assert!(file.write_at(&[3], 0).is_err() && points.why_overdue().is_some());
+    assert!(!recorder.heal(), "it came up");
+    file.sync().expect("a point");
+    file.write_at(&[3], 0).expect("the point was made");
+    assert_eq!(points.why_overdue(), None);
+}
+
+#[cfg(feature = "recorder")]
+#[track_caller]
+fn wait_until(done: impl Fn() -> bool) {
+    let begin = std::time::Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < std::time::Duration::from_secs(30), "it never happens");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 /// Waits for durability in threads of their own. They tell their results, with the number of the
 /// last durable point at that moment.
 fn flush_in_threads(file: &AtomicMappedFile, count: usize) -> Receiver<(crate::Result<u64>, u64)> {

@@ -4,10 +4,12 @@
 //! operation prefetches what its locks and copies need before the first lock, all in one place. A
 //! prefetch without a cached translation stalls the processor's window, so these requests overlap
 //! only if they are close together. All of it is a guess, made without a lock: a wrong guess costs
-//! time, never correctness.
+//! time, never correctness. Only a look ahead of a scan may load a region's state, so it happens in
+//! a read section.
 //!
 //! May import `plan`, `pair`, and what lies below them.
 
+use crate::bitmap::span::{self, RegionSpan};
 use crate::bitmap::{Slices, bits};
 use crate::config::Medium;
 use crate::engine::Engine;
@@ -18,6 +20,7 @@ use crate::pair::log::records::PageSlices;
 use crate::pair::region::RegionState;
 use crate::platform::STREAM_FROM_UNFLUSHED;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
+use std::ops::Range;
 
 /// Parts of one operation that are prefetched. More requests than the processor can have in flight
 /// still help: with 64 scattered parts a write takes 10 % less time than with 16. But a line that
@@ -219,6 +222,64 @@ impl Engine {
         if len >= READ_AHEAD && self.medium == Medium::PageCache {
             self.will_need(offset, len as u64);
         }
+    }
+
+    /// Requests readahead if this thread's reads are in order. Only a read that covers a page's
+    /// first byte is noted: a scan has one for each page.
+    #[inline(always)]
+    pub(in crate::engine) fn follow(&self, lane: &Lane, offset: u64, len: usize) {
+        let begins_a_page = offset.wrapping_neg() % (PAGE as u64) < len as u64;
+        if begins_a_page && len < READ_AHEAD && self.medium == Medium::PageCache {
+            self.follow_pages(lane, offset, len);
+        }
+    }
+
+    #[inline(never)]
+    fn follow_pages(&self, lane: &Lane, offset: u64, len: usize) {
+        let page = PAGE as u64;
+        let last = offset.saturating_add(len as u64).saturating_sub(1) / page;
+        if let Some(ahead) = lane.recent.follows(offset.div_ceil(page), last) {
+            self.read_ahead(lane, ahead.start.saturating_mul(page)..ahead.end.saturating_mul(page));
+        }
+    }
+
+    /// Requests the slots of a range in which pages are about to be read one by one: those of the
+    /// home file, and the slots of pages that have bytes in the reflection file. All come in single
+    /// pages, as without a request.
+    #[cold]
+    fn read_ahead(&self, lane: &Lane, range: Range<u64>) {
+        let end = range.end.min(self.len());
+        if range.start >= end {
+            return;
+        }
+        self.home.will_need_data(range.start, end - range.start);
+        let mut away = 0..0;
+        for span in span::regions(range.start..end) {
+            let Some(pages) = self.pages_away(lane, &span) else { break };
+            for n in bits(pages) {
+                let slot = layout::reflection(span.region.page(n).start());
+                if slot != away.end {
+                    self.reflection.will_need_data(away.start, away.end - away.start);
+                    away = slot..slot;
+                }
+                away.end += PAGE as u64;
+            }
+        }
+        self.reflection.will_need_data(away.start, away.end - away.start);
+    }
+
+    /// Returns those pages of a region that have bytes in the reflection file, or `None` if the
+    /// file does not reach that far any more. One region at a time: a thread that shortens the file
+    /// waits for the read section, and no request is made in it.
+    pub(in crate::engine) fn pages_away(&self, lane: &Lane, span: &RegionSpan) -> Option<u64> {
+        let _pinned = lane.pin();
+        // In the read section: no region past the end may be loaded.
+        if span.region.start() >= self.len() {
+            return None;
+        }
+        let region = self.region(span.region).ok()?;
+        let is_away = |n: &usize| region.validity_of(&region.pages[*n], *n).0 != 0;
+        Some(span.pages.clone().filter(is_away).fold(0, |pages, n| pages | 1 << n))
     }
 
     #[cold]

@@ -20,7 +20,7 @@ impl Engine {
     ///
     /// Writers and changes of the length wait until it returns.
     pub fn read_all(&self, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<u64> {
-        self.check_usable()?;
+        self.check_readable()?;
         // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
         let lane = self.lane();
         // The length stays, and no hole is punched meanwhile.
@@ -40,6 +40,7 @@ impl Engine {
                 drop(held);
                 continue;
             }
+            self.check_readable_still()?;
             // Readers of these regions need not retry: nothing changes under the locks.
             held.iter().for_each(LockGuard::mark_stable);
             if planted!(CopyNotLocked) {

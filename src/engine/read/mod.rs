@@ -63,6 +63,7 @@ impl Engine {
         let lane = self.cached_lane().or_else(|| self.lane_behind_own_write());
         // The fast path that this thread's recent reads suggest, once.
         let is_done = lane.is_some_and(|lane| {
+            self.follow(lane, offset, to.len());
             (lane.recent.expects_home() && self.read_stamped(lane, to, offset))
                 || self.read_page(lane, to, offset)
         });
@@ -83,19 +84,18 @@ impl Engine {
     /// Reads any range in any state: the slow path.
     #[inline(never)]
     fn read_slow(&self, to: &mut [u8], offset: u64) -> Result<()> {
-        self.check_usable()?;
+        self.check_readable()?;
         // If the lane was at hand, the fast path was tried.
-        let mut is_tried = self.cached_lane().is_some();
+        let is_tried = self.cached_lane().is_some();
         let lane = self.lane_fenced();
-        // Perhaps the thread's last operation was merely on another file.
-        if !is_tried && let Some(cached_lane) = self.cached_lane() {
-            if self.read_page(cached_lane, to, offset) {
-                return Ok(());
-            }
-            is_tried = true;
-        }
         if !is_tried {
-            self.ask_ahead(offset, to.len());
+            self.follow(&lane, offset, to.len());
+            // Perhaps the thread's last operation was merely on another file.
+            match self.cached_lane() {
+                Some(cached_lane) if self.read_page(cached_lane, to, offset) => return Ok(()),
+                Some(_) => {}
+                None => self.ask_ahead(offset, to.len()),
+            }
         }
         let mut backoff = Backoff::new();
         let range = offset..offset.saturating_add(to.len() as u64);
@@ -115,7 +115,7 @@ impl Engine {
 
     /// Returns all bytes of one state.
     pub fn read_whole(&self) -> Result<Vec<u8>> {
-        self.check_usable()?;
+        self.check_readable()?;
         let mut bytes = Vec::new();
         let mut backoff = Backoff::new();
         for _ in 0..ATTEMPTS {
@@ -190,6 +190,7 @@ impl Engine {
         let Some(before) = self.version_sum(&range)? else {
             return Ok(None);
         };
+        self.check_readable_still()?;
         // Checked again, after the versions: at this moment the file has this length, and the pages
         // are as they are copied below. The first check may have seen the length before a shrink.
         // The versions may then include a write by a thread that has seen the shrink.
@@ -234,6 +235,7 @@ impl Engine {
         };
         let plans = self.plan_range(range.clone())?;
         let _held = plan::lock_all(&plans);
+        self.check_readable_still()?;
         // Checked again under the locks, because the file may have become shorter before they were
         // taken.
         if !planted!(LengthNotCheckedAgain) {

@@ -37,9 +37,10 @@ impl Engine {
     ///
     /// Records the length that an [`Error::PastEnd`] names in `read_set`.
     pub fn read_tracked(&self, to: &mut [u8], offset: u64, read_set: &mut ReadSet) -> Result<bool> {
-        self.check_usable()?;
+        self.check_readable()?;
         let known = read_set.pages.len();
         let lane = self.lane_fenced();
+        self.follow(&lane, offset, to.len());
         let mut backoff = Backoff::new();
         for _ in 0..ATTEMPTS {
             read_set.pages.truncate(known);
@@ -90,6 +91,7 @@ impl Engine {
             read_set.pages.push(ReadSetEntry { page: span.page, region_version, page_version });
         }
         // Checked after the versions, as in `try_read`.
+        self.check_readable_still()?;
         let len = if planted!(TrackedLengthFirst) { range.end } else { self.len() };
         if range.end > len {
             // Returns an error, unless the file has grown again.
@@ -144,7 +146,7 @@ impl Engine {
     /// Returns the file's length, and records it in `read_set`. Returns `None` if the earlier
     /// entries do not hold any more.
     pub fn len_tracked(&self, read_set: &mut ReadSet) -> Result<Option<u64>> {
-        self.check_usable()?;
+        self.check_readable()?;
         let len = self.len_now();
         Ok(self.tell_length(read_set, len)?.then_some(len))
     }
@@ -169,7 +171,8 @@ impl Engine {
             return Ok(false);
         }
         read_set.seen_len = len;
-        if read_set.pages.len() <= FEW {
+        // Writers let the transaction pass that has the turn, on the pages that it watches.
+        if read_set.pages.len() <= FEW && !self.session.turn.load(Ordering::Relaxed) {
             return self.entries_hold(&read_set.pages[..known]);
         }
         // While the count stays, no entry has changed since it was watched.

@@ -14,19 +14,21 @@
 
 pub mod truncate;
 
-use crate::bitmap::Validity;
+use crate::bitmap::{Slices, Validity};
 use crate::config::{Allocation, Medium};
-use crate::engine::plan::Changes;
+use crate::engine::plan::{Changes, Segment};
 use crate::engine::superblock::store_length;
 use crate::engine::{Engine, plan};
-use crate::error::{Error, Result, SYNC_OF_LENGTH};
+use crate::error::{Error, Result, SYNC_OF_LENGTH, WRITE_AN_APPEND, is_no_space};
 use crate::format::layout;
 use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
 use crate::pair::gates::{ClosedGate, Gate};
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
+use crate::pair::marking::Place;
 use crate::pair::region::RegionState;
+use crate::platform::FileId;
 use crate::primitive::{AtomicBool, Ordering, fence};
 use crate::units::{CHUNK, ChunkIndex, PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SUPERCHUNK};
 
@@ -46,9 +48,18 @@ fn pages_from(from: usize) -> u64 {
 
 /// Returns `true` if a view pins a page of the region that `len` would truncate, or a stage claims
 /// slots of it.
-fn has_pins_past(index: RegionIndex, region: &RegionState, len: u64) -> bool {
+fn has_pins_past(
+    (index, region): (RegionIndex, &RegionState),
+    len: u64,
+    mark: Option<Place>,
+) -> bool {
     let from = first_cut_page(index, len);
-    let is_staged = |n| !region.staged_slices(n).is_empty() && !planted!(ShrinkUnderStage);
+    let is_staged = |n| {
+        let is_here =
+            |place: &Place| (place.page().region(), place.page().in_region()) == (index, n);
+        let of_mark = mark.filter(is_here).map_or(Slices::NONE, Place::slices);
+        !region.staged_slices(n).without(of_mark).is_empty() && !planted!(ShrinkUnderStage)
+    };
     (from..region.pages.len()).any(|n| region.is_pinned(n) || is_staged(n))
 }
 
@@ -81,13 +92,24 @@ impl Engine {
         Ok(())
     }
 
-    /// Prepares a growth from `old` to `new` bytes: everything before the commit point. After that
-    /// the caller may load, lock and write the pages past `old`, which no other operation reaches.
-    pub(in crate::engine) fn prepare_growth(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
-        self.uncut(RESIZE, || self.prepare_growth_uncut(lane, old, new))
+    /// Prepares a growth from `old` to `new` bytes that writes `segments`: everything before the
+    /// commit point. After that the caller may load, lock and write the pages past `old`, which no
+    /// other operation reaches.
+    pub(in crate::engine) fn prepare_growth(
+        &self,
+        lane: &Lane,
+        (old, new): (u64, u64),
+        segments: &[Segment<'_>],
+    ) -> Result<()> {
+        self.uncut(RESIZE, || self.prepare_growth_uncut(lane, (old, new), segments))
     }
 
-    fn prepare_growth_uncut(&self, lane: &Lane, old: u64, new: u64) -> Result<()> {
+    fn prepare_growth_uncut(
+        &self,
+        lane: &Lane,
+        (old, new): (u64, u64),
+        segments: &[Segment<'_>],
+    ) -> Result<()> {
         unless!(
             GrowHighWaterNotRaised,
             store_length(&self.reflection, layout::HIGH_WATER_WORD, new)
@@ -106,6 +128,10 @@ impl Engine {
             // Before the file is longer. If there is no space for this page, a concurrent store to
             // it never meets a hole.
             unless!(GrowthReservesLater, self.reserve_rest_of_page(old, new)?);
+            // The sum of the page that the old end cuts covers zeroes past that end.
+            if self.shows_appends && !self.has_sums() {
+                self.show_appended(old, segments)?;
+            }
             self.set_file_lengths(new)?;
             unless!(GrowChunkNotExtended, self.extend_chunk(old, new)?);
         }
@@ -130,8 +156,8 @@ impl Engine {
         // `resizing` for reading.
         unless!(CuttingNotSaid, self.session.cutting.store(true, Ordering::SeqCst));
         let cutting = Cutting(&self.session.cutting);
-        let pinned =
-            |(index, region)| has_pins_past(index, region, new) && !planted!(ShrinkUnderView);
+        let mark = self.mark_past(new).map(|(_, place)| place);
+        let pinned = |of| has_pins_past(of, new, mark) && !planted!(ShrinkUnderView);
         if self.regions_past(new).any(pinned) {
             return Err(Error::Pinned { path: self.path(), len: new });
         }
@@ -141,6 +167,7 @@ impl Engine {
         // in several pieces is inside the gate, where it may wait for that lock.
         let boundary = self.load_boundary(lane, new)?;
         let gate = (!planted!(LengthGateOpen)).then(|| self.lanes.close(Gate::Length));
+        self.end_byte_mark_past(lane, new)?;
         Ok(Shrinking { boundary, _gate: gate, _cutting: cutting })
     }
 
@@ -176,6 +203,8 @@ impl Engine {
         unless!(ShrinkBoundaryNotClosed, held.iter().for_each(LockGuard::close));
         self.publish_len(new);
         self.publish_sums(&sums);
+        // Relaxed: only automatic snapshots look at it.
+        self.other_changes.fetch_add(1, Ordering::Relaxed);
         unfinished.end();
         Ok(())
     }
@@ -192,6 +221,7 @@ impl Engine {
         // Operations may go on past the gate: they find the new length.
         let Shrinking { _gate: gate, _cutting: cutting, .. } = shrinking;
         drop(gate);
+        self.release_mark(new);
         let unfinished = self.begin(RESIZE);
         let finished = self.clean_up_past(lane, new, cuts);
         unfinished.end();
@@ -323,6 +353,36 @@ impl Engine {
         // Orders the mark before everything that is written past the length after the next growth.
         unless!(CutHighWaterNotDrained, self.drain(lane));
         self.session.high_water.store(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Stores what an operation writes past `old` to the home file, which gets longer by that. The
+    /// bytes lie past the length of the file and of its durable point, as zeroes do otherwise. So
+    /// an operation that fails leaves nothing: `catch_up` or recovery cuts them off.
+    ///
+    /// Nothing is shown that lies within a live snapshot. A shrink keeps no zeroes, so a reader of
+    /// the snapshot may find those in these slots. The caller holds `resizing`, so that no other
+    /// thread seals a longer snapshot before the bytes are stored.
+    fn show_appended(&self, old: u64, segments: &[Segment<'_>]) -> Result<()> {
+        let sealed = if planted!(ShownInSnapshot) { 0 } else { self.epochs.longest() };
+        for segment in segments {
+            let from = segment.offset.max(old).max(sealed);
+            let skipped = usize::try_from(from - segment.offset).unwrap_or(usize::MAX);
+            let Some(bytes) = segment.data.get(skipped..).filter(|bytes| !bytes.is_empty()) else {
+                continue;
+            };
+            let written = self.platform.write_at(self.home.file(), FileId::Home, bytes, from);
+            written.map_err(|e| {
+                let len = bytes.len() as u64;
+                let call = if is_no_space(&e) { "write" } else { WRITE_AN_APPEND };
+                let error = Error::io_of_range(call, self.home.path(), from, len, e);
+                if error.leaves_doubt() {
+                    // It may be the report of an earlier write-back: see `store_by_call`.
+                    self.poison(&error);
+                }
+                error
+            })?;
+        }
         Ok(())
     }
 

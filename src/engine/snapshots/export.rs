@@ -12,7 +12,7 @@
 use crate::bitmap::Slices;
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::format::export::page_sum;
+use crate::format::export::{page_sum, unmark};
 use crate::mutant::planted;
 use crate::pair::epochs::Sealed;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, REGION, RegionIndex, SLICE};
@@ -73,11 +73,13 @@ impl Engine {
         Ok(sum ^ self.take_pages(from, next_page(to.len), &mut |_, _, _| Ok(()))?)
     }
 
-    /// Reads a page of a snapshot, with zeros past its end.
+    /// Reads a page of a snapshot, with zeros past its end, and without the mark of a database.
     fn read_sealed(&self, of: Sealed, page: PageIndex, bytes: &mut [u8; PAGE]) -> Result<()> {
         let end = of.len.saturating_sub(page.start()).min(PAGE as u64) as usize;
         bytes[end..].fill(0);
-        self.read_snapshot(of, &mut bytes[..end], page.start())
+        self.read_snapshot(of, &mut bytes[..end], page.start())?;
+        unmark(page, bytes);
+        Ok(())
     }
 
     /// Returns the ranges of a snapshot outside of which it has zeros only. A handle reads it.
@@ -87,7 +89,7 @@ impl Engine {
 
     /// Returns the ranges of the file outside of which it has zeros only.
     pub fn data_of_file(&self) -> Result<Vec<Range<u64>>> {
-        self.check_usable()?;
+        self.check_readable()?;
         let _no_resizing = self.resizing.read();
         let len = self.len();
         self.load_regions_with_bytes(0..len)?;
@@ -96,7 +98,7 @@ impl Engine {
 
     /// Returns the regions past `start` in which the snapshot may have a byte that is not zero.
     fn regions_of(&self, of: Sealed, start: u64) -> Result<Vec<RegionIndex>> {
-        self.check_usable()?;
+        self.check_readable()?;
         let mut regions = {
             let _no_resizing = self.resizing.read();
             let end = self.len().min(of.len);

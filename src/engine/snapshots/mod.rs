@@ -11,6 +11,7 @@
 //! | `rollback` | going back to a snapshot |
 //! | `export` | what a snapshot has, and what differs between two |
 //! | `import` | taking the state of another file's snapshot |
+//! | `seen` | the content sum of the file, read beside writers |
 //! | `repair` | replacing single damaged pages by those of a snapshot |
 //! | `automatic` | snapshots that a file takes by itself, and the limits of all of them |
 //!
@@ -32,3 +33,15 @@ mod read;
 pub mod repair;
 mod rollback;
 mod seal;
+mod seen;
+
+/// The length of the file of [`open_for_test`], in bytes.
+#[cfg(all(test, not(loom), not(shuttle)))]
+const LEN_OF_TEST: u64 = 4 * crate::units::REGION as u64;
+
+/// Makes the file of a unit test.
+#[cfg(all(test, not(loom), not(shuttle)))]
+fn open_for_test(dir: &crate::DoctestDir) -> crate::AtomicMappedFile {
+    let options = crate::AtomicMappedFile::options().create(true).len(LEN_OF_TEST);
+    options.medium(crate::Medium::Ram).open(dir.path().join("state.dat")).expect("open")
+}

@@ -14,11 +14,12 @@ use crate::config::integrity::Integrity;
 use crate::engine::Engine;
 use crate::engine::verify::zero_past;
 use crate::error::{Error, Result};
-use crate::lock::lock_page;
-use crate::mutant::planted;
+use crate::lock::{LockGuard, lock_page};
+use crate::mutant::{planted, unless};
 use crate::page_sum;
 use crate::pair::epochs::Sealed;
 use crate::pair::log::lane::Lane;
+use crate::pair::log::lanes::InUse;
 use crate::pair::region::RegionState;
 use crate::pair::snapshots::Store;
 use crate::units::{PAGE, PageIndex, SLICE};
@@ -28,12 +29,14 @@ impl Engine {
     /// Fills `to` with the bytes that the snapshot has from `offset` on. A handle reads the
     /// snapshot, so it is not dropped meanwhile.
     pub fn read_snapshot(&self, of: Sealed, to: &mut [u8], offset: u64) -> Result<()> {
-        self.check_usable()?;
+        self.check_readable()?;
         let range = self.check_range_of(of, offset, to.len() as u64)?;
         // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
         let lane = self.lane_fenced();
+        self.follow(&lane, offset, to.len());
         // The length stays, and what lies past it reads as zeroes.
         let _no_resizing = self.resizing.read();
+        self.check_readable_still()?;
         let mut bytes = [0; PAGE];
         for span in span::pages(range) {
             let start = (span.offset() - offset) as usize;
@@ -210,29 +213,47 @@ impl Engine {
         }
     }
 
-    /// Fails if bytes that were kept of a page of a snapshot were damaged by then: if the page does
-    /// not have the sum of the seal. The caller holds no lock. No snapshot is dropped meanwhile,
-    /// and no operation changes the page.
+    /// Fails if a record that a snapshot reads of a page is damaged, or if its bytes were damaged
+    /// when they were kept: if the page does not have the sum of the seal. Without a region the
+    /// page lies past the end. The caller holds no lock of a page, but `resizing` and the closed
+    /// gate of cuts, so that no other thread drops a snapshot or changes the page.
     pub(super) fn check_kept(
         &self,
         lane: &Lane,
         of: Sealed,
-        (page, region): (PageIndex, &RegionState),
+        (page, region): (PageIndex, Option<&RegionState>),
     ) -> Result<()> {
-        if !self.has_sums() {
-            return Ok(());
-        }
-        let held = lock_page(&region.lock, &region.pages[page.in_region()].lock);
+        let n = page.in_region();
+        let held = region.map(|region| lock_page(&region.lock, &region.pages[n].lock));
         // Nothing changes under the lock: readers of the present need not wait.
-        held.mark_stable();
+        held.iter().for_each(LockGuard::mark_stable);
         let _pinned = lane.pin();
         let mut bytes = [0; PAGE];
-        match self.load_at_seal(of, (page, Some(region)), &mut bytes)? {
+        if !self.has_sums() {
+            unless!(DamagedRecordRolledBack, self.load_kept_of(of, page, Slices::ALL, &mut bytes)?);
+            return Ok(());
+        }
+        match self.load_at_seal(of, (page, region), &mut bytes)? {
             Some(at_seal) if !planted!(KeptDamageRolledBack) => {
                 self.compare(lane, page, &bytes, Some(at_seal))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Locks a page against writers.
+    pub(super) fn lock_to_read(
+        &self,
+        lane: &InUse<'_>,
+        page: PageIndex,
+    ) -> Result<(&RegionState, LockGuard<'_>)> {
+        let region = {
+            let _pinned = lane.pin();
+            self.region(page.region())?
+        };
+        let held = lock_page(&region.lock, &region.pages[page.in_region()].lock);
+        held.mark_stable();
+        Ok((region, held))
     }
 }
 

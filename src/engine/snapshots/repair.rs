@@ -31,6 +31,7 @@ use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
 use crate::pair::own_changes;
 use crate::pair::region::RegionState;
+use crate::pair::stats::Counter;
 use crate::units::{PAGE, PageIndex};
 use std::ops::Range;
 
@@ -114,6 +115,7 @@ impl Engine {
             self.region(index)?
         };
         let held = lock_page(&region.lock, &region.pages[n].lock);
+        self.check_usable_still()?;
         if page.start() >= self.len() {
             return Ok(End::NotDamaged);
         }
@@ -137,6 +139,7 @@ impl Engine {
         let sum = if is_first { SealSum::Known(stored_sum) } else { SealSum::Later };
         let record = Record { epoch: from.number, page, mask: owed, sum };
         unless!(RepairKeepsNothing, self.append(lane, store, record, &bytes)?);
+        lane.stats.bump(Counter::KeptSlices, owed.count() as u64);
         // Orders what is kept before the redo, and before the lock opens.
         self.drain(lane);
         self.clear_stamp(index, region, 1 << n);

@@ -2,7 +2,8 @@
 //!
 //! The steps:
 //! 1. The present becomes a state that can be sealed, and no operation is inside the gate of cuts
-//!    until the end. A growth is prepared: the file may be refused that length.
+//!    until the end. A growth is prepared: the file may be refused that length. The space of all
+//!    later steps is taken.
 //! 2. One write of the table says that the rollback is under way, and seals the present, if the
 //!    caller wants a way back. From here on an opening finishes the rollback (`finish_rollback`).
 //! 3. What a shorter length takes from snapshots is kept.
@@ -19,12 +20,14 @@
 
 use super::read::load_kept;
 use super::seal::now;
-use crate::bitmap::{Slices, bits};
+use crate::bitmap::{Slices, Validity, bits};
 use crate::engine::Engine;
 use crate::engine::commit::restore::Restored;
 use crate::engine::plan::{self, Plans};
 use crate::engine::resize::Shrinking;
+use crate::engine::verify::zero_past;
 use crate::error::{Error, Result};
+use crate::format::journal::{push_change, record_len};
 use crate::format::snapshots::table::{Entry, Flags};
 use crate::lock::LockGuard;
 use crate::mutant::{planted, unless};
@@ -34,6 +37,7 @@ use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
 use crate::pair::own_changes;
 use crate::pair::snapshots::Store;
+use crate::primitive::Ordering;
 use crate::units::{PAGE, PAGES_PER_REGION, PageIndex, RegionIndex, SLICE};
 
 /// The section behind the intention.
@@ -47,6 +51,7 @@ impl Engine {
         self.check_writable()?;
         let lane = self.lane();
         let _one_at_a_time = self.resizing.write();
+        self.check_usable_still()?;
         let done = self.roll_back_held(&lane, name, undo);
         done.inspect_err(|_| self.undo_growth(&lane))
     }
@@ -64,36 +69,38 @@ impl Engine {
         // Before the gate of cuts, as operations enter the gates.
         let shrinking = self.shrinking_to(lane, target.len)?;
         self.switch_on();
-        let gate = self.lanes.close(Gate::Cut);
+        let gate = self.close_cut()?;
         if let Some(durable) = &self.durable {
             self.durable_point_while_resizing(lane, durable, Some(&gate))?;
         }
         unless!(DamageRolledBack, self.check_pages_for(lane, (store, &target), undo.is_some())?);
         self.growth_to(lane, target.len)?;
+        unless!(RollbackNotReserved, self.reserve_space(lane, (store, &target), undo.is_some())?);
         let len = self.len();
         self.change_live(lane, store, |table| {
             unless!(RollbackNotSaid, table.rollback = target.number);
             undo.map(|name| table.add(len, now(), Flags::UNDO, name))
         })?;
-        let rest = Rest { store, target, shrinking, gate };
-        self.restore(lane, rest).inspect_err(|error| self.poison(error))
+        self.restore(lane, Rest { store, target, shrinking, gate })
     }
 
     /// Fails if a page is damaged that the rollback would change in part, or that a snapshot would
     /// still read. After the intention such a page could not be told from one that the rollback was
-    /// in the middle of. Fails as well if the snapshot has damaged bytes of a page. The caller has
-    /// closed the gate of cuts.
+    /// in the middle of. Fails as well if a record that the rollback needs is damaged, or has
+    /// damaged bytes of a page: no opening could finish it then. The caller has closed the gate of
+    /// cuts.
     fn check_pages_for(
         &self,
         lane: &Lane,
         (store, target): (&Store, &Entry),
         is_undone: bool,
     ) -> Result<()> {
-        let within = |page: &PageIndex| page.start() < target.len.min(self.len());
         let of = Sealed { number: target.number, len: target.len };
-        for page in store.pages_since(target.number).into_iter().filter(within) {
-            let region = self.region(page.region())?;
+        for page in pages_of(store, target) {
+            let is_there = page.start() < self.len();
+            let region = is_there.then(|| self.region(page.region())).transpose()?;
             self.check_kept(lane, of, (page, region))?;
+            let Some(region) = region else { continue };
             let Err(error) = self.verify_if_summed(page, region) else { continue };
             let is_damage = matches!(error, Error::Damaged { .. });
             let past = Slices::from_byte(page.start(), target.len);
@@ -103,6 +110,45 @@ impl Engine {
             }
         }
         self.check_cut(target.len)
+    }
+
+    /// Takes the space that the steps behind the intention need: free slots for what is put back,
+    /// and segments for what is kept. Nothing else takes it: the caller has closed the gate of cuts
+    /// and holds `resizing`.
+    fn reserve_space(
+        &self,
+        lane: &InUse<'_>,
+        (store, target): (&Store, &Entry),
+        is_undone: bool,
+    ) -> Result<()> {
+        let (mut records, mut slices) = self.count_past(lane, target.len, is_undone)?;
+        for page in pages_of(store, target) {
+            let (region, _held) = self.lock_to_read(lane, page)?;
+            let (n, put) = (page.in_region(), store.kept_since(page, target.number));
+            self.ensure_free_slots(lane, page, put, region.validity(n), true)?;
+            let owed = match is_undone && page.start() < self.len() {
+                true => put,
+                false => self.owed_slices((page.region(), region), n, put),
+            };
+            records += usize::from(!owed.is_empty());
+            slices += owed.count();
+        }
+        store.reserve(records, slices)?;
+        self.reserve_record(store, target)
+    }
+
+    /// Takes the space of the durable point that a rollback or an import ends with.
+    pub(super) fn reserve_record(&self, store: &Store, target: &Entry) -> Result<()> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        let mut changes = Vec::new();
+        for page in pages_of(store, target) {
+            let put = store.kept_since(page, target.number);
+            let valid = self.region(page.region())?.validity(page.in_region());
+            push_change(&mut changes, page, Validity(valid.0 ^ put.0), Slices::NONE);
+        }
+        // A shrink changes pages of the region that it cuts.
+        let len = record_len(changes.len().saturating_add(PAGES_PER_REGION), 0, 0);
+        durable.journal.grow_for_base(len)
     }
 
     /// Fails if a page is damaged that a shrink to `len` bytes cuts or takes away. For a shrink
@@ -131,6 +177,7 @@ impl Engine {
         let Some(store) = self.snapshots.get() else { return Ok(()) };
         self.epochs.switch_on();
         self.publish_live(store);
+        self.begin_overdue()?;
         if is_reader { Ok(()) } else { self.finish_rollback() }
     }
 
@@ -165,7 +212,7 @@ impl Engine {
     /// a limit of the process, may refuse so long a file.
     pub(super) fn growth_to(&self, lane: &InUse<'_>, len: u64) -> Result<()> {
         let old = self.len();
-        if len > old { self.prepare_growth(lane, old, len) } else { Ok(()) }
+        if len > old { self.prepare_growth(lane, (old, len), &[]) } else { Ok(()) }
     }
 
     /// Undoes a growth that was prepared for what has failed. If that fails as well, the next
@@ -180,12 +227,10 @@ impl Engine {
         (len < self.len()).then(|| self.prepare_shrink(lane, len)).transpose()
     }
 
-    /// Steps 3 to 5.
+    /// Steps 3 to 5. An error poisons the handle while the gate, and the locks of step 4, are
+    /// closed still: otherwise a write could return that the next opening goes over.
     pub(super) fn restore(&self, lane: &InUse<'_>, mut rest: Rest<'_>) -> Result<()> {
-        let unfinished = self.begin(ROLLBACK);
-        let restored = self.restore_uncut(lane, &mut rest);
-        unfinished.end();
-        restored
+        self.uncut_by_error(ROLLBACK, || self.restore_uncut(lane, &mut rest))
     }
 
     fn restore_uncut(&self, lane: &InUse<'_>, rest: &mut Rest<'_>) -> Result<()> {
@@ -214,9 +259,7 @@ impl Engine {
         target: &Entry,
         shrinking: Option<&Shrinking<'_>>,
     ) -> Result<()> {
-        let pages = store.pages_since(target.number);
-        let within = |page: &PageIndex| page.start() < target.len;
-        let pages: Vec<PageIndex> = pages.into_iter().filter(within).collect();
+        let pages = pages_of(store, target);
         let mut plans = Plans::new();
         {
             let _pinned = lane.pin();
@@ -230,10 +273,16 @@ impl Engine {
         }
         let held = plan::lock_all(&plans);
         self.clear_stamps(&plans);
-        self.uncut(ROLLBACK, || self.restore_held(lane, (store, target), &pages, &held))?;
-        if target.len != self.len() {
-            self.uncut(ROLLBACK, || self.commit_len(lane, target.len, &held))?;
+        let is_other_len = target.len != self.len();
+        self.uncut_by_error(ROLLBACK, || {
+            self.restore_held(lane, (store, target), &pages, &held)?;
+            if is_other_len { self.commit_len(lane, target.len, &held) } else { Ok(()) }
+        })?;
+        if is_other_len {
             own_changes::note_length(self.number(), None, shrinking.map(|_| target.len));
+        } else {
+            // As `commit_len` does.
+            unless!(RollbackNotCounted, self.other_changes.fetch_add(1, Ordering::Relaxed));
         }
         self.note_restored(&plans);
         Ok(())
@@ -257,7 +306,7 @@ impl Engine {
             rest = later;
             restored.clear();
             for page in now {
-                restored.extend(self.page_of(store, *page, target.number)?);
+                restored.extend(self.page_of(store, *page, target)?);
             }
             self.commit_restored(lane, &restored, target.len, held)?;
         }
@@ -273,10 +322,18 @@ impl Engine {
         }
     }
 
-    /// Returns the slices of a page that the snapshot reads from records, with their bytes.
-    fn page_of(&self, store: &Store, page: PageIndex, number: u64) -> Result<Option<Restored<'_>>> {
+    /// Returns the slices of a page that the snapshot reads from records, with their bytes. Past
+    /// the snapshot's end these are zeroes: a record may have bytes there of an append that was
+    /// shown in the home file.
+    fn page_of(
+        &self,
+        store: &Store,
+        page: PageIndex,
+        target: &Entry,
+    ) -> Result<Option<Restored<'_>>> {
         let mut bytes = [0; PAGE];
-        let others = load_kept(store, page, number, Slices::ALL, &mut bytes)?;
+        let others = load_kept(store, page, target.number, Slices::ALL, &mut bytes)?;
+        unless!(RestoresPastTheEnd, zero_past(page, target.len, &mut bytes));
         let slices = Slices::ALL.without(others);
         if slices.is_empty() {
             return Ok(None);
@@ -285,6 +342,13 @@ impl Engine {
         let bytes = bits(slices.0).flat_map(of_slice).copied().collect();
         Ok(Some(Restored::new(page, self.region(page.region())?, slices, bytes)))
     }
+}
+
+/// Returns the pages that a rollback puts back, in ascending order.
+fn pages_of(store: &Store, target: &Entry) -> Vec<PageIndex> {
+    let mut pages = store.pages_since(target.number);
+    pages.retain(|page| page.start() < target.len);
+    pages
 }
 
 /// The rest of a rollback after step 2.

@@ -17,7 +17,14 @@ use crate::pair::log::lanes::InUse;
 use crate::pair::snapshots::Store;
 use crate::pair::stats::Counter;
 use crate::platform::barrier;
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Makes durable what a collection has stored.
+type Settle<'a> = &'a dyn Fn() -> Result<()>;
+
+/// Waits for the readers that a collection has to wait for.
+type Wait<'a> = &'a dyn Fn();
 
 /// The section of a change of the table.
 const CHANGE: &str = "change of the snapshots";
@@ -35,6 +42,7 @@ impl Engine {
         // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
         let lane = self.lane();
         let _one_at_a_time = self.resizing.write();
+        self.check_usable_still()?;
         // Before a store is made for it.
         self.check_is_new(name)?;
         let store = self.store_or_make()?;
@@ -75,9 +83,10 @@ impl Engine {
         self.snapshots.get().map_or(Ok(()), |store| store.check(entry.number))
     }
 
-    /// Returns the bytes of the store that only this snapshot needs.
-    pub fn held_by(&self, number: u64) -> u64 {
-        self.snapshots.get().map_or(0, |store| store.held(number))
+    /// Returns, for each live snapshot, the bytes of the store that only it needs.
+    pub fn held(&self) -> BTreeMap<u64, u64> {
+        let store = self.snapshots.get().filter(|_| !self.is_forked());
+        store.map(Store::held).unwrap_or_default()
     }
 
     pub(super) fn snapshot_error(&self, why: SnapshotError) -> Error {
@@ -86,37 +95,65 @@ impl Engine {
 
     /// Drops the snapshot with this name, and gives back what only it needed.
     pub fn drop_snapshot(&self, name: &str) -> Result<()> {
+        let choose = || Ok(vec![self.live_snapshot(name)?.number]);
+        let (dropped, in_use) = self.drop_chosen(choose)?;
+        self.collect_after(dropped)?;
+        match in_use.first() {
+            Some(number) => Err(self.snapshot_error(SnapshotError::InUse { number: *number })),
+            None => Ok(()),
+        }
+    }
+
+    /// Drops the snapshots of the numbers that `choose` returns. Those that handles read stay. No
+    /// snapshot is sealed or dropped between the choice and the drop. Returns how many were
+    /// dropped, and the numbers of those that stay. The caller gives back what only they needed.
+    pub(super) fn drop_chosen(
+        &self,
+        choose: impl FnOnce() -> Result<Vec<u64>>,
+    ) -> Result<(u64, Vec<u64>)> {
         self.check_usable()?;
         self.check_writable()?;
         let lane = self.lane();
-        {
-            let _one_at_a_time = self.resizing.write();
-            let entry = self.live_snapshot(name)?;
-            let Some(store) = self.snapshots.get() else { return Ok(()) };
-            if !self.epochs.refuse_readers(entry.number) && !planted!(DropUnderReader) {
-                return Err(self.snapshot_error(SnapshotError::InUse { number: entry.number }));
-            }
-            let dropped = self.drop_entry(&lane, store, entry.number);
-            self.epochs.end_refusal(entry.number);
-            dropped?;
+        let _one_at_a_time = self.resizing.write();
+        self.check_usable_still()?;
+        let chosen = choose()?;
+        let Some(store) = self.snapshots.get() else { return Ok((0, Vec::new())) };
+        let refuses =
+            |number: &u64| self.epochs.refuse_readers(*number) || planted!(DropUnderReader);
+        let (free, in_use): (Vec<u64>, Vec<u64>) = chosen.into_iter().partition(refuses);
+        let dropped = match free.is_empty() {
+            true => Ok(()),
+            false => self.drop_entries(&lane, store, &free),
+        };
+        free.iter().for_each(|number| self.epochs.end_refusal(*number));
+        dropped.map(|()| (free.len() as u64, in_use))
+    }
+
+    /// Gives back what only `dropped` snapshots needed, unless there are none.
+    pub(super) fn collect_after(&self, dropped: u64) -> Result<()> {
+        if dropped == 0 {
+            return Ok(());
         }
-        drop(lane);
-        // The snapshot is dropped. What cannot be given back now is, after a later drop. A failed
-        // sync has poisoned the handle.
+        // A later drop gives back whatever cannot be now. A failed sync has poisoned the
+        // handle.
         match self.collect_snapshots() {
             Err(error) if !self.is_usable() => Err(error),
             _given_back_later => self.check_usable(),
         }
     }
 
-    /// Takes a snapshot out of the table, and then out of the set that operations go by. The caller
+    /// Takes snapshots out of the table, and then out of the set that operations go by. The caller
     /// holds `resizing`.
-    fn drop_entry(&self, lane: &InUse<'_>, store: &Store, number: u64) -> Result<()> {
+    fn drop_entries(&self, lane: &InUse<'_>, store: &Store, numbers: &[u64]) -> Result<()> {
         // The table first. An operation that goes by the smaller set keeps for an older snapshot.
         // If a power loss then brought the larger table back, the dropped one would lack those
         // slices. Until then operations keep for the dropped one, and an older one reads that as
         // well.
-        self.change_table(lane, store, |table| table.remove(number))?;
+        self.change_table(lane, store, |table| {
+            for number in numbers {
+                table.remove(*number);
+            }
+        })?;
         // No operation may see one set and store by another.
         let _gate = (!self.keeps_points).then(|| self.lanes.close(Gate::Cut));
         self.publish_live(store);
@@ -125,15 +162,31 @@ impl Engine {
 
     /// Gives back the space of records that no live snapshot needs.
     pub(in crate::engine) fn collect_snapshots(&self) -> Result<()> {
-        let Some(store) = self.snapshots.get() else { return Ok(()) };
+        self.with_collection(|store, settle, wait| store.collect(settle, wait)).map(drop)
+    }
+
+    /// Does a step of the collection that was asked for. Returns `true` if work is left.
+    pub(super) fn collect_some(&self) -> Result<bool> {
+        self.check_usable()?;
+        let some =
+            |store: &Store, settle: Settle<'_>, wait: Wait<'_>| store.collect_some(settle, wait);
+        self.with_collection(some).map(|is_left| is_left.unwrap_or(false))
+    }
+
+    /// Runs `collect` with the store, if there is one, and its two waits.
+    fn with_collection<T>(
+        &self,
+        collect: impl FnOnce(&Store, Settle<'_>, Wait<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(store) = self.snapshots.get() else { return Ok(None) };
         let lane = self.lane();
-        // The set of live snapshots stays meanwhile.
+        // No import is half way: it appends records before the table has their snapshot.
         let _no_seal = self.resizing.read();
+        self.check_usable_still()?;
+        let settle = || self.settle_store(&lane, store);
         // A reader looks a record up and copies its bytes in one read section.
         let wait = || self.wait_for_read_sections();
-        self.uncut("return of the snapshots' space", || {
-            store.collect(|| self.settle_store(&lane, store), wait)
-        })
+        self.uncut("return of the snapshots' space", || collect(store, &settle, &wait)).map(Some)
     }
 
     /// Brings the file to a state that can be sealed, and keeps it there until the returned guard
@@ -145,7 +198,14 @@ impl Engine {
             unless!(SealWithoutPoint, self.durable_point_while_resizing(lane, durable, None)?);
             return Ok(None);
         }
-        Ok((!planted!(SealGateOpen)).then(|| self.lanes.close(Gate::Cut)))
+        if planted!(SealGateOpen) { Ok(None) } else { self.close_cut().map(Some) }
+    }
+
+    /// Closes the gate of cuts. Fails if an operation inside has poisoned the handle.
+    pub(super) fn close_cut(&self) -> Result<ClosedGate<'_>> {
+        let gate = self.lanes.close(Gate::Cut);
+        self.check_usable_still()?;
+        Ok(gate)
     }
 
     /// Makes every operation enter the gate of cuts from here on. Called at the first snapshot.

@@ -1,5 +1,6 @@
 //! Tests of cuts: a consumer of changes beside durable points, and one without any.
 
+use super::fixture::media_in_memory;
 use crate::config::options::Options;
 use crate::pair::dirty::Pages;
 use crate::pair::gates::Gate;
@@ -55,12 +56,7 @@ const STEPS: [Step; 9] = [
 /// With snapshots, a cut must not go through an operation, although no durable points are kept.
 #[test]
 fn every_operation_waits_for_a_cut_and_is_noted_without_durable_points() {
-    for medium in [Medium::Ram, Medium::Dax] {
-        // Persistent memory needs instructions that write cache lines back.
-        let flushes = cfg!(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)));
-        if medium == Medium::Dax && !flushes {
-            continue;
-        }
+    for medium in media_in_memory() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = file(folder.path(), medium);
         let engine = file.engine();

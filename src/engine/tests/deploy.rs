@@ -2,6 +2,7 @@
 
 use super::fixture::{new_file, open, options};
 use crate::Medium;
+use crate::engine::deploy::punch::PunchOutcome;
 use crate::engine::deploy::region::{Pins, Which};
 use crate::pair::page_table::known;
 use crate::units::{CHUNK, ChunkIndex, PAGE, PageIndex, REGION, RegionIndex};
@@ -174,15 +175,17 @@ fn a_page_that_is_written_while_a_punch_waits_is_not_given_back() {
     write(2);
     let region = engine.state.loaded(RegionIndex(0)).expect("it was written");
     assert_eq!(region.validity(0).0, 0);
+    let written = |index| if index == RegionIndex(0) { 0xF } else { 0 };
     std::thread::scope(|scope| {
         let lane = engine.lane();
         let reading = lane.pin();
-        let punch = scope.spawn(|| engine.punch_chunk(ChunkIndex(0), |_| !0).expect("no error"));
+        let punch = scope.spawn(|| engine.punch_chunk(ChunkIndex(0), written).expect("no error"));
         // Long enough for its look, as a rule. Otherwise the look finds the write.
         std::thread::sleep(Duration::from_millis(30));
         scope.spawn(|| write(3)).join().expect("a write beside the punch");
         drop(reading);
-        punch.join().expect("a punch");
+        let outcome = punch.join().expect("a punch");
+        assert_eq!(outcome, PunchOutcome::NothingToGive, "no page was as the look had found it");
     });
     assert_eq!(region.validity(0).0, !0, "the write went to the slots that the look had found");
     let found: [u8; 4 * PAGE] = file.load(0).expect("a read");

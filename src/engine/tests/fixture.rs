@@ -3,6 +3,13 @@
 use crate::{AtomicMappedFile, Medium, Options};
 use std::path::Path;
 
+/// Returns the media that need no disk. Persistent memory needs instructions that write cache lines
+/// back.
+pub fn media_in_memory() -> impl Iterator<Item = Medium> {
+    let flushes = cfg!(all(target_arch = "x86_64", not(atomic_mmap_portable), not(miri)));
+    [Medium::Ram, Medium::Dax].into_iter().filter(move |medium| *medium == Medium::Ram || flushes)
+}
+
 /// Returns the options of a new file of `len` bytes in RAM.
 pub fn options(len: u64) -> Options {
     AtomicMappedFile::options().create(true).len(len).medium(Medium::Ram)

@@ -70,7 +70,7 @@ fn a_long_run_is_one_call_to_its_free_slots_and_a_short_one_none() {
 }
 
 /// A failed call leaves part of the bytes in slots that are not valid. The kernel may have told of
-/// an earlier write-back, so the handle is of no use any more.
+/// an earlier write-back, so nothing may be written any more.
 #[test]
 fn a_failed_call_changes_nothing_and_poisons() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -86,6 +86,7 @@ fn a_failed_call_changes_nothing_and_poisons() {
     assert!(error.to_string().contains("state.dat"), "{error}");
     let poisoned = file.sync().expect_err("a poisoned handle");
     assert!(matches!(poisoned, Error::Poisoned { .. }), "{poisoned:?}");
+    assert!(contents(&file) == before, "a read needs no disk");
     drop(file);
     let file = AtomicMappedFile::open(folder.path().join("state.dat")).expect("open");
     assert!(contents(&file) == before, "after the failure");

@@ -1,6 +1,7 @@
 //! White-box tests of the engine: they open a pair through the public API and look inside.
 
 mod aligned;
+mod budget;
 mod cuts;
 mod deploy;
 mod direct;
@@ -13,6 +14,8 @@ mod length;
 mod long_runs;
 mod on_read;
 mod pin;
+mod poisoned;
+mod prefetch;
 mod read_all;
 mod read_page;
 mod read_range;

@@ -115,6 +115,8 @@ fn a_page_that_is_locked_exclusively_is_not_read_at_once() {
 
     let cause = crate::Error::io("sync", file.path(), std::io::Error::other("a test"));
     engine.poison(&cause);
+    assert!(!at_once(1, 0) && file.load::<u8>(0).is_ok());
+    engine.poison_cut_off(&cause);
     assert!(!at_once(1, 0) && file.load::<u8>(0).is_err());
 }
 

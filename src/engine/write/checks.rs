@@ -15,6 +15,7 @@ impl Engine {
     /// Commits a transaction that writes nothing: all that it has read, and the lengths it was
     /// told, must hold now.
     pub(super) fn check_reads_alone(&self, read_set: &ReadSet) -> Result<()> {
+        self.check_readable()?;
         if read_set.is_empty() || self.read_set_holds(read_set)? || planted!(ReadsAloneNotChecked) {
             return Ok(());
         }

@@ -156,7 +156,7 @@ impl Engine {
         let segment = Segment { offset, data };
         let page = PageIndex::of(offset);
         let has_more = self.epochs.is_on() || self.has_sums();
-        let is_possible = has_more && self.is_usable();
+        let is_possible = has_more && !self.is_forked();
         let Some(ends_at) = offset.checked_add(data.len() as u64).filter(|_| is_possible) else {
             return false;
         };
@@ -172,6 +172,7 @@ impl Engine {
         let state = &region.pages[place];
         let Some(held) = try_lock_page_exclusive(&region.lock, &state.lock) else { return false };
         let is_within = ends_at <= self.len() || planted!(LengthNotCheckedAgain);
+        let is_allowed = is_within && self.check_usable_still().is_ok();
         let is_kept = || {
             let owed = self.owed_slices((page.region(), region), place, slices);
             if owed.is_empty() || planted!(DirectStoreOwes) {
@@ -191,7 +192,7 @@ impl Engine {
             }
             true => self.next_sums(&target, &segment).ok(),
         };
-        let sums = if is_within { sums() } else { None };
+        let sums = if is_allowed { sums() } else { None };
         let is_stored = sums.is_some_and(|sums| {
             self.store_sums(&lane, &sums);
             let is_stored = is_kept() && self.store_direct(&lane, region, &segment, || ());
@@ -255,7 +256,7 @@ impl Engine {
         // Cache the answer in the region for the next write.
         self.note_loadable(region, index);
         let is_pinned = region.is_pinned(place) && !planted!(StoreOverView);
-        if is_pinned || !self.is_backed(page, region, side) {
+        if is_pinned || !self.is_backed(page, region, side) || self.is_in_turn(region, place) {
             return false;
         }
         self.clear_stamp(index, region, 1 << place);

@@ -38,9 +38,9 @@ impl Engine {
         read_set: &ReadSet,
         closure: Option<usize>,
     ) -> Result<()> {
-        self.check_usable()?;
         debug_assert!(segments.is_sorted_by(|a, b| a.range().end <= b.offset));
         let Some(last) = segments.last() else { return self.check_reads_alone(read_set) };
+        self.check_usable()?;
         self.check_range(last.offset, last.data.len() as u64)?;
         if segments.iter().all(|segment| segment.data.is_empty()) {
             return self.check_reads_alone(read_set);

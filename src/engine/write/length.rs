@@ -128,7 +128,7 @@ impl Engine {
         };
         if let Err(error) = committed {
             if error.is_conflict() {
-                self.lane().stats.bump(Counter::Conflicts, 1);
+                self.count_conflict();
             }
             return Err(error);
         }
@@ -169,6 +169,7 @@ impl Engine {
             // always find that its reads do not hold, and run for ever.
             own_changes::note_length(self.number(), closure, caught_up_at);
         }
+        self.mark_if_wanted();
         resized
     }
 
@@ -186,6 +187,7 @@ impl Engine {
         // Before `resizing`: a thread that has a lane may be waiting for `resizing`.
         let lane = self.lane();
         let _one_at_a_time = (!planted!(ResizingNotLocked)).then(|| self.resizing.write());
+        self.check_usable_still()?;
         let old = self.len();
         if !op.read_set.told_holds_for_all(old) && !planted!(ResizeTakesAnyLength) {
             return Err(Error::Conflict { path: self.path() });
@@ -257,15 +259,19 @@ impl Engine {
         if let Way::Longer(old) = way
             && planted!(GrowthBeforeValidation)
         {
-            self.prepare_growth(lane, *old, op.len)?;
+            self.prepare_growth(lane, (*old, op.len), op.changes.segments)?;
         }
         let mut held = plan::lock_all(&plans);
+        self.check_usable_still()?;
         self.check_entries(op.read_set, |page| is_locked(&plans, page))?;
         if let Way::Longer(old) = way {
             // Under the locks, so that no conflict comes after it. Only a lack of space does, or a
             // failure: the next change of the length then undoes the growth (`catch_up`). The
             // growth waits for the disk, but for no lock and no gate.
-            unless!(GrowthBeforeValidation, self.prepare_growth(lane, *old, op.len)?);
+            unless!(
+                GrowthBeforeValidation,
+                self.prepare_growth(lane, (*old, op.len), op.changes.segments)?
+            );
             let mut new_plans = Plans::new();
             {
                 let _pinned = lane.pin();

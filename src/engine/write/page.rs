@@ -53,7 +53,7 @@ impl Engine {
         let end = start + data.len();
         let ends_at = offset.wrapping_add(data.len() as u64);
         let is_possible = !data.is_empty() && end <= PAGE && ends_at >= offset;
-        if !is_possible || ends_at > self.len() || !self.is_usable() {
+        if !is_possible || ends_at > self.len() || self.is_forked() {
             return false;
         }
         // Prefetch as early as possible: the processor then reaches these requests while it waits
@@ -81,6 +81,10 @@ impl Engine {
         let draft = (WHOLE_LINES && is_logged && !is_summed)
             .then(|| self.draft(&lane, &target, region.validity(place), (data, 0)));
         let held = lock_page(&region.lock, &state.lock);
+        // The general way waits, without the lock.
+        if self.is_in_turn(region, place) {
+            return false;
+        }
         self.clear_stamp(page.region(), region, 1 << place);
         let is_still_right = |draft: &DraftRecord| {
             draft.valid == region.validity(place) || planted!(DraftNotValidated)
@@ -91,6 +95,7 @@ impl Engine {
         let own = if is_logged { lane.bit() } else { 0 };
         let is_usual = (ends_at <= self.len() || planted!(LengthNotCheckedAgain))
             && !self.is_outside(inside.as_ref())
+            && (!self.is_poisoned() || planted!(WaitForgetsFailure))
             && self.is_ready(page.region(), region, 1 << place, target.slices, own, true)
             && draft.as_ref().is_none_or(is_still_right);
         // Bytes of a page that was not verified are not kept, and have no sum to go on from.
@@ -139,6 +144,7 @@ impl Engine {
         };
         let place = page.in_region();
         let held = lock_page(&region.lock, &region.pages[place].lock);
+        self.check_usable_still()?;
         self.clear_stamp(page.region(), region, 1 << place);
         unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
         if !read_set.is_empty() {

@@ -39,6 +39,7 @@ impl Engine {
         }
         self.prefetch_states(&plans);
         let held = plan::lock_all(&plans);
+        self.check_usable_still()?;
         self.clear_stamps(&plans);
         unless!(LengthNotCheckedAgain, self.check_segments(segments)?);
         self.check_read_set(read_set, &held, |page| is_locked(&plans, page))?;

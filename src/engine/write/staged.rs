@@ -67,7 +67,7 @@ impl Engine {
         match &committed {
             Ok(()) => _ = self.lane().stats.bump(Counter::Transactions, 1),
             Err(error) if error.is_conflict() => {
-                self.lane().stats.bump(Counter::Conflicts, 1);
+                self.count_conflict();
             }
             Err(_) => {}
         }
@@ -108,6 +108,7 @@ impl Engine {
         };
         let plans = plan_pages(&pages);
         let held = plan::lock_all(&plans);
+        self.check_usable_still()?;
         self.clear_stamps(&plans);
         unless!(LengthNotCheckedAgain, self.check_segments(changes.segments)?);
         self.check_read_set(read_set, &held, |page| is_locked(&plans, page))?;

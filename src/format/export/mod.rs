@@ -18,6 +18,7 @@ use super::snapshots::table::{LONGEST_NAME, is_name};
 use super::{half_at, le_word, put_words};
 use crate::bitmap::{Slices, bits};
 use crate::checksum::{crc32c, crc32c_append};
+use crate::format::sqlite_header;
 use crate::mutant::planted;
 use crate::page_sum;
 use crate::units::{PAGE, PageIndex, SLICE};
@@ -347,7 +348,22 @@ impl Body {
 }
 
 /// Returns the sum of a page with these bytes, which is 0 for a page of zeros. The content sum of a
-/// file is the XOR over all of its pages. Past the end a page has zeros.
+/// file is the XOR over all of its pages. Past the end a page has zeros. The mark of a database in
+/// use does not count, so that the sum is that of the database at each time and on each machine.
 pub fn page_sum(page: PageIndex, bytes: &[u8; PAGE]) -> u64 {
+    let mut plain;
+    let mut bytes = bytes;
+    if page == PageIndex(0) {
+        plain = *bytes;
+        unmark(page, &mut plain);
+        bytes = &plain;
+    }
     page_sum::stored(page, page_sum::of_page(bytes))
+}
+
+/// Takes the mark of a database in use off its first page: streams have databases without it.
+pub fn unmark(page: PageIndex, bytes: &mut [u8; PAGE]) {
+    if let (PageIndex(0), Some(header)) = (page, bytes.first_chunk_mut()) {
+        sqlite_header::unmark(header);
+    }
 }

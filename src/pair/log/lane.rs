@@ -123,6 +123,12 @@ impl Lane {
         Pinned(&self.pinned)
     }
 
+    /// Returns `true` if the thread that has the lane is in a read section.
+    #[cfg(all(test, not(loom), not(shuttle)))]
+    pub fn is_pinned(&self) -> bool {
+        !self.pinned.load(Ordering::Relaxed).is_multiple_of(2)
+    }
+
     /// Returns the number of reads that succeeded on the fast path.
     pub fn fast_reads(&self) -> u64 {
         self.pinned.load(Ordering::Relaxed) >> COUNT

@@ -27,6 +27,17 @@ const CURSORS: usize = LANE_COUNT + 1;
 /// The bytes of a full segment that are certainly records: the next record did not fit.
 const SURELY_USED: usize = SEGMENT - SEGMENT_HEADER - (LONGEST_RECORD - SLICE);
 
+/// Returns the bytes of `records` records with `slices` slices together.
+fn bytes_of(records: usize, slices: usize) -> usize {
+    let headers = records.saturating_mul(RECORD_HEADER);
+    headers.saturating_add(slices.saturating_mul(SLICE))
+}
+
+/// Returns the number of segments that these records surely fit in.
+fn segments_of(records: usize, slices: usize) -> usize {
+    bytes_of(records, slices).div_ceil(SURELY_USED)
+}
+
 /// A segment that a lane appends to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
@@ -82,6 +93,15 @@ impl Store {
         self.appender_at(lane.0 as usize, records, slices)
     }
 
+    /// Takes the space of `records` records with `slices` slices together, which one lane appends
+    /// by any number of appenders. It is there until another thread appends, or space is given
+    /// back.
+    pub fn reserve(&self, records: usize, slices: usize) -> Result<()> {
+        // Each appender leaves less than a segment to the next.
+        let count = segments_of(records, slices).saturating_add(usize::from(records != 0));
+        self.segments.lock().reserve(&self.file, count)
+    }
+
     /// Closes the segments of all cursors. No operation is left, and all records are durable.
     pub(super) fn close_cursors(&self) {
         for (number, cursor) in self.cursors.0.iter().enumerate() {
@@ -117,11 +137,10 @@ impl Store {
             *has_full = false;
         }
         let mut appender = Appender { store: self, number, cursor, reserved: SmallVec::new() };
-        let bytes = records.saturating_mul(RECORD_HEADER);
-        let bytes = bytes.saturating_add(slices.saturating_mul(SLICE));
+        let bytes = bytes_of(records, slices);
         if !appender.cursor.is_some_and(|cursor| cursor.has_room(bytes)) {
             let mut segments = self.segments.lock();
-            for _ in 0..bytes.div_ceil(SURELY_USED) {
+            for _ in 0..segments_of(records, slices) {
                 match segments.take(&self.file) {
                     Ok(reserved) => appender.reserved.push(reserved),
                     Err(error) => {

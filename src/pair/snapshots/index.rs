@@ -13,7 +13,7 @@ use crate::format::layout::MAX_LEN;
 use crate::format::snapshots::SegmentIndex;
 use crate::format::snapshots::segment::{Record, record_len};
 use crate::platform::Platform;
-use crate::primitive::{Mutex, OnceBox, many};
+use crate::primitive::{AtomicU64, Mutex, OnceBox, Ordering, many};
 use crate::units::{PAGES_PER_REGION, PageIndex, REGIONS_PER_SUPERCHUNK, RegionIndex, SUPERCHUNK};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -68,11 +68,28 @@ impl<'b> KeptSlices<'b> {
 /// The records of a page, in ascending order of their epochs.
 type Records = Vec<Kept>;
 
-/// The records of each page of a region. A lock for each page lies in the line of its records.
-struct OfRegion([Mutex<Records>; PAGES_PER_REGION]);
+/// The records of a region.
+struct OfRegion {
+    /// The records of each page. A lock for each page lies in the line of its records.
+    pages: [Mutex<Records>; PAGES_PER_REGION],
+    /// The latest epoch of a record that the region has had. A walk that asks for later ones leaves
+    /// the region out.
+    latest: AtomicU64,
+}
+
+impl OfRegion {
+    fn new() -> Self {
+        let pages = std::array::from_fn(|_| Mutex::new(Records::new()));
+        OfRegion { pages, latest: AtomicU64::new(0) }
+    }
+}
 
 /// The regions of a superchunk. One is made at its first record.
 type Regions = [OnceBox<OfRegion>; REGIONS_PER_SUPERCHUNK];
+
+/// Pages and records after which a walk in steps pauses, at the end of a region. Pages without a
+/// record count as well, because a walk locks each of them.
+const AT_A_TIME: usize = 8192;
 
 /// The number of superchunks of the longest file.
 const SUPERCHUNKS: usize = (MAX_LEN / SUPERCHUNK as u64) as usize;
@@ -80,12 +97,19 @@ const SUPERCHUNKS: usize = (MAX_LEN / SUPERCHUNK as u64) as usize;
 /// The records of all pages. A page's entry is found by arithmetic.
 pub(super) struct Index {
     superchunks: Box<[OnceBox<Regions>; SUPERCHUNKS]>,
+    /// How often all pages were gone through.
+    #[cfg(test)]
+    pub walks: std::sync::atomic::AtomicUsize,
 }
 
 impl Index {
     /// Makes an index of nothing. Takes 16 KiB.
     pub fn new() -> Self {
-        Index { superchunks: many(OnceBox::new) }
+        Index {
+            superchunks: many(OnceBox::new),
+            #[cfg(test)]
+            walks: Default::default(),
+        }
     }
 
     fn region(&self, index: RegionIndex) -> Option<&OfRegion> {
@@ -94,24 +118,32 @@ impl Index {
 
     fn load_region(&self, index: RegionIndex) -> &OfRegion {
         let regions = self.superchunks[index.superchunk()].get_or_init(|| many(OnceBox::new));
-        regions[index.in_superchunk()]
-            .get_or_init(|| Box::new(OfRegion(std::array::from_fn(|_| Mutex::new(Records::new())))))
+        regions[index.in_superchunk()].get_or_init(|| Box::new(OfRegion::new()))
     }
 
     /// Returns the regions that have had a record, in ascending order.
     fn regions(&self) -> impl Iterator<Item = (RegionIndex, &OfRegion)> {
-        let superchunks = self.superchunks.iter().enumerate();
+        self.regions_from(RegionIndex(0))
+    }
+
+    fn regions_from(&self, from: RegionIndex) -> impl Iterator<Item = (RegionIndex, &OfRegion)> {
+        #[cfg(test)]
+        if from.0 == 0 {
+            self.walks.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        let superchunks = self.superchunks.iter().enumerate().skip(from.superchunk());
         let made = superchunks.filter_map(|(n, regions)| Some((n, regions.get()?)));
         made.flat_map(|(n, regions)| {
             let index = move |m| RegionIndex::in_superchunk_of(n, m);
             regions.iter().enumerate().filter_map(move |(m, of)| Some((index(m), of.get()?)))
         })
+        .skip_while(move |(index, _)| *index < from)
     }
 
     /// Calls `f` with the records of a page, in ascending order of their epochs.
     fn with_records<T>(&self, page: PageIndex, f: impl FnOnce(&[Kept]) -> T) -> T {
         match self.region(page.region()) {
-            Some(of) => f(&of.0[page.in_region()].lock()),
+            Some(of) => f(&of.pages[page.in_region()].lock()),
             None => f(&[]),
         }
     }
@@ -120,13 +152,19 @@ impl Index {
     #[inline]
     pub fn prefetch(&self, page: PageIndex, platform: &Platform) {
         if let Some(of) = self.region(page.region()) {
-            platform.prefetch_own(&of.0[page.in_region()]);
+            platform.prefetch_own(&of.pages[page.in_region()]);
         }
     }
 
     /// Adds a record. Its bytes have been stored.
     pub fn add(&self, page: PageIndex, kept: Kept) {
-        let mut records = self.load_region(page.region()).0[page.in_region()].lock();
+        let of = self.load_region(page.region());
+        // Mostly the epoch is there, and lanes share the line. Before the record, so that a walk
+        // that comes after the record comes after its epoch.
+        if of.latest.load(Ordering::Relaxed) < kept.epoch {
+            of.latest.fetch_max(kept.epoch, Ordering::Relaxed);
+        }
+        let mut records = of.pages[page.in_region()].lock();
         let later = records.iter().rev().take_while(|record| record.epoch > kept.epoch).count();
         let place = records.len().saturating_sub(later);
         records.insert(place, kept);
@@ -176,26 +214,55 @@ impl Index {
     /// Returns the pages that have a record of an epoch of this range, in ascending order.
     pub fn pages_within(&self, epochs: Range<u64>) -> Vec<PageIndex> {
         let mut pages = Vec::new();
-        self.for_each_page(|page, records| {
-            if records.iter().any(|record| epochs.contains(&record.epoch)) {
-                pages.push(page);
+        for (index, of) in self.regions() {
+            if of.latest.load(Ordering::Relaxed) < epochs.start {
+                continue;
             }
-        });
+            for (n, records) in of.pages.iter().enumerate() {
+                if records.lock().iter().any(|record| epochs.contains(&record.epoch)) {
+                    pages.push(index.page(n));
+                }
+            }
+        }
         pages
     }
 
-    /// Forgets the records that no live snapshot needs. Calls `needed` with each of the others, and
-    /// the slices of it that are needed.
-    pub fn prune(&self, live: &Live, mut needed: impl FnMut(PageIndex, Kept, Slices)) {
-        for (index, of) in self.regions() {
-            for (n, records) in of.0.iter().enumerate() {
+    /// Goes through the records of some regions from `from` on, by `visit`, which returns how many
+    /// records a region had. Returns the region to go on with, if any is left.
+    fn some_regions(
+        &self,
+        from: RegionIndex,
+        mut visit: impl FnMut(RegionIndex, &OfRegion) -> usize,
+    ) -> Option<RegionIndex> {
+        let mut visited = 0_usize;
+        for (index, of) in self.regions_from(from) {
+            if visited >= AT_A_TIME {
+                return Some(index);
+            }
+            visited = visited.saturating_add(PAGES_PER_REGION).saturating_add(visit(index, of));
+        }
+        None
+    }
+
+    /// Forgets the records of some regions that no live snapshot needs. Calls `needed` with each of
+    /// the others, and the slices of it that are needed. Returns the region to go on with.
+    pub fn prune_some(
+        &self,
+        from: RegionIndex,
+        live: &Live,
+        mut needed: impl FnMut(Kept, Slices),
+    ) -> Option<RegionIndex> {
+        self.some_regions(from, |_, of| {
+            let mut visited = 0_usize;
+            for records in &of.pages {
                 let mut records = records.lock();
+                visited = visited.saturating_add(records.len());
                 let mut before = Before::default();
                 records.retain(|record| {
                     let slices = live.needed(&before, record);
                     before.add(record);
                     if !slices.is_empty() {
-                        needed(index.page(n), *record, slices);
+                        needed(*record, slices);
                     }
                     !slices.is_empty()
                 });
@@ -203,13 +270,32 @@ impl Index {
                     records.shrink_to_fit();
                 }
             }
-        }
+            visited
+        })
+    }
+
+    /// Calls `f` with the pages of some regions that have records, and these. Returns the region to
+    /// go on with.
+    pub fn some_pages(
+        &self,
+        from: RegionIndex,
+        mut f: impl FnMut(PageIndex, &[Kept]),
+    ) -> Option<RegionIndex> {
+        self.some_regions(from, |index, of| {
+            let mut visited = 0_usize;
+            for (n, records) in of.pages.iter().enumerate() {
+                let records = records.lock();
+                visited = visited.saturating_add(records.len());
+                f(index.page(n), &records);
+            }
+            visited
+        })
     }
 
     /// Replaces the record at `old` by one with the bytes of its needed slices.
     pub fn replace(&self, page: PageIndex, old: RecordAt, new: Kept) {
         let Some(of) = self.region(page.region()) else { return };
-        let mut records = of.0[page.in_region()].lock();
+        let mut records = of.pages[page.in_region()].lock();
         if let Some(record) = records.iter_mut().find(|record| record.at == old) {
             debug_assert_eq!(record.epoch, new.epoch);
             *record = new;
@@ -219,12 +305,53 @@ impl Index {
     /// Calls `f` with each page that has records, in ascending order, and its records.
     pub fn for_each_page(&self, mut f: impl FnMut(PageIndex, &[Kept])) {
         for (index, of) in self.regions() {
-            for (n, records) in of.0.iter().enumerate() {
+            for (n, records) in of.pages.iter().enumerate() {
                 let records = records.lock();
                 if !records.is_empty() {
                     f(index.page(n), &records);
                 }
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    /// Regions without a record counted for nothing, so one step went through all of them.
+    #[test]
+    fn a_step_is_bounded_by_the_regions_that_it_visits() {
+        let index = Index::new();
+        let regions = 2 * AT_A_TIME / PAGES_PER_REGION + 1;
+        for n in 0..regions as u64 {
+            index.load_region(RegionIndex(n));
+        }
+        let (mut from, mut visited) = (Some(RegionIndex(0)), Vec::new());
+        while let Some(first) = from {
+            let before = visited.len();
+            from = index.some_regions(first, |index, _| {
+                visited.push(index.0);
+                0
+            });
+            assert!(visited.len() - before <= AT_A_TIME / PAGES_PER_REGION);
+        }
+        assert_eq!(visited, (0..regions as u64).collect::<Vec<_>>());
+    }
+
+    /// A rollback to the newest snapshot, as an import ends with one, went through the records of
+    /// all pages behind the closed gate. The test lets a region look as one of older records.
+    #[test]
+    fn a_walk_for_late_epochs_leaves_out_regions_of_earlier_ones() {
+        let index = Index::new();
+        let page = |region| RegionIndex(region).page(3);
+        for (region, epoch) in [(0, 1), (0, 4), (1, 2), (2, 5), (2, 3)] {
+            index.add(page(region), Kept { epoch, mask: Slices(1), at: RecordAt(0) });
+        }
+        assert_eq!(index.pages_within(0..u64::MAX), [page(0), page(1), page(2)]);
+        assert_eq!(index.pages_within(4..u64::MAX), [page(0), page(2)]);
+        assert_eq!(index.pages_within(2..4), [page(1), page(2)]);
+        index.load_region(RegionIndex(2)).latest.store(1, Ordering::Relaxed);
+        assert_eq!(index.pages_within(4..u64::MAX), [page(0)]);
     }
 }

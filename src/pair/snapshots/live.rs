@@ -12,6 +12,7 @@ use crate::bitmap::Slices;
 use crate::format::snapshots::table::Table;
 use crate::mutant::planted;
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// The snapshots that were live at one time.
 pub(super) struct Live {
@@ -28,11 +29,16 @@ impl Live {
         Live { numbers, highest: table.highest }
     }
 
-    /// Returns the live snapshots after `after`, up to `to`.
-    fn between(&self, after: u64, to: u64) -> &[u64] {
+    /// Returns the numbers of the live snapshots.
+    pub fn numbers(&self) -> &[u64] {
+        &self.numbers
+    }
+
+    /// Returns the places of the live snapshots after `after`, up to `to`.
+    fn between(&self, after: u64, to: u64) -> Range<usize> {
         let end = self.numbers.partition_point(|number| *number <= to);
         let start = self.numbers.partition_point(|number| *number <= after);
-        &self.numbers[start.min(end)..end]
+        start.min(end)..end
     }
 
     /// Returns the slices of a record that a live snapshot needs. `before` are the records of its
@@ -40,7 +46,7 @@ impl Live {
     /// the snapshot is not in this set, and may be live.
     pub fn needed(&self, before: &Before, record: &Kept) -> Slices {
         let epoch = record.epoch;
-        if epoch > self.highest {
+        if epoch > self.highest && !planted!(LaterByOldSet) {
             return record.mask;
         }
         before.slices_by(record.mask, |since| {
@@ -53,10 +59,20 @@ impl Live {
         })
     }
 
-    /// Returns the slices of a record that the snapshot needs, and no other live one.
-    pub fn needed_by_alone(&self, number: u64, before: &Before, record: &Kept) -> Slices {
-        let is_alone = |since: u64| *self.between(since, record.epoch) == [number];
-        before.slices_by(record.mask, is_alone)
+    /// Passes the slices of a record that live snapshots need to `take`, in parts, each with the
+    /// places of these snapshots in [`numbers`](Self::numbers).
+    pub fn each_need(
+        &self,
+        before: &Before,
+        record: &Kept,
+        mut take: impl FnMut(Range<usize>, Slices),
+    ) {
+        before.each_part(record.mask, |since, part| {
+            let needing = self.between(since, record.epoch);
+            if !needing.is_empty() {
+                take(needing, part);
+            }
+        });
     }
 }
 
@@ -77,18 +93,28 @@ impl Before {
     /// argument is the newest epoch of a record before it with the slice, or 0. That is the next
     /// record's own epoch for slices that another record of that epoch has, which comes first.
     fn slices_by(&self, mask: Slices, is_needed: impl Fn(u64) -> bool) -> Slices {
-        let (mut rest, mut needed) = (mask, Slices::NONE);
+        let mut needed = Slices::NONE;
+        self.each_part(mask, |since, part| {
+            if is_needed(since) {
+                needed = needed.or(part);
+            }
+        });
+        needed
+    }
+
+    /// Passes the slices of the next record to `take`, in parts of one such epoch.
+    fn each_part(&self, mask: Slices, mut take: impl FnMut(u64, Slices)) {
+        let mut rest = mask;
         for (since, mask) in self.0.iter().rev().chain([&(0, Slices::ALL)]) {
             let part = rest.and(*mask);
-            if !part.is_empty() && is_needed(*since) {
-                needed = needed.or(part);
+            if !part.is_empty() {
+                take(*since, part);
             }
             rest = rest.without(part);
             if rest.is_empty() {
                 break;
             }
         }
-        needed
     }
 }
 
@@ -139,7 +165,15 @@ mod tests {
         let records = [kept(2, 0b011), kept(5, 0b110)];
         let held = |numbers: &[u64], number| {
             let live = live(numbers, 5);
-            each(&records, |before, record| live.needed_by_alone(number, before, record))
+            each(&records, |before, record| {
+                let mut alone = Slices::NONE;
+                live.each_need(before, record, |needing, part| {
+                    if live.numbers()[needing] == [number] {
+                        alone = alone.or(part);
+                    }
+                });
+                alone
+            })
         };
         let of = |number| held(&[1, 2, 3], number);
         assert_eq!(of(1), [0, 0]);

@@ -55,9 +55,11 @@ use crate::platform::{Copying, Platform};
 use crate::primitive::{AtomicBool, Mutex, Ordering};
 use crate::units::PageIndex;
 use append::Cursors;
+use collect::Collection;
 use index::{Index, Kept};
 use live::{Before, Live};
 use segments::Segments;
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
@@ -70,8 +72,10 @@ pub(crate) struct Store {
     cursors: Cursors,
     index: Index,
     segments: Mutex<Segments>,
-    /// Held while storage is made free: one thread at a time.
-    collecting: Mutex<()>,
+    /// Held while storage is made free: one thread at a time. Has what was begun.
+    collecting: Mutex<Option<Collection>>,
+    /// `true` if storage may be made free by a collection that has not begun.
+    wanted: AtomicBool,
     /// `true` if something was stored since the last sync began.
     unsynced: AtomicBool,
     /// The offset of the damage that this opening has found first.
@@ -102,11 +106,16 @@ impl Store {
 
     /// Returns an error if snapshot `k` may lack bytes that were kept for it.
     pub fn check(&self, k: u64) -> Result<()> {
+        let what = "bytes that were kept for this snapshot may be lost; drop the snapshot";
+        self.check_as(k, what)
+    }
+
+    /// Fails as [`check`](Self::check) does, with these words.
+    pub fn check_as(&self, k: u64, what: &'static str) -> Result<()> {
         let (doubted, offset) = self.doubt;
         if k > doubted || planted!(DoubtIgnored) {
             return Ok(());
         }
-        let what = "bytes that were kept for this snapshot may be lost; drop the snapshot";
         Err(Error::damaged_snapshots(self.file.path(), offset, what))
     }
 
@@ -307,19 +316,66 @@ impl Store {
         self.index.pages_within(epochs)
     }
 
-    /// Returns the bytes of kept slices that only this snapshot needs.
-    pub fn held(&self, number: u64) -> u64 {
-        let live = Live::of(&self.table.lock());
-        let mut held = 0_usize;
+    /// Passes the kept slices that live snapshots need to `take`, in parts: the places of these
+    /// snapshots among the live ones, and the bytes.
+    fn each_need(&self, live: &Live, mut take: impl FnMut(Range<usize>, usize)) {
         self.index.for_each_page(|_, records| {
             let mut before = Before::default();
             for record in records {
-                let alone = live.needed_by_alone(number, &before, record);
+                live.each_need(&before, record, |needing, part| take(needing, part.bytes()));
                 before.add(record);
-                held = alone.bytes().saturating_add(held);
             }
         });
-        held as u64
+    }
+
+    /// Returns, for each live snapshot, the bytes of kept slices that only it needs.
+    pub fn held(&self) -> BTreeMap<u64, u64> {
+        let live = Live::of(&self.table.lock());
+        let mut held = vec![0_u64; live.numbers().len()];
+        self.each_need(&live, |needing, bytes| {
+            if needing.len() == 1 {
+                held[needing.start] = held[needing.start].saturating_add(bytes as u64);
+            }
+        });
+        live.numbers().iter().copied().zip(held).collect()
+    }
+
+    /// Returns how many snapshots of `order`, from its first on, have to go until all others need
+    /// at most `most` bytes of records, and the bytes that they need then. `order` ascends.
+    pub fn drops_for(&self, order: &[u64], most: u64) -> (usize, u64) {
+        let live = Live::of(&self.table.lock());
+        // Bytes that become free with each of them, by the last one that needs them.
+        let (mut total, mut freed) = (0_u64, vec![0_u64; order.len()]);
+        let places: Vec<Option<usize>> =
+            live.numbers().iter().map(|number| order.binary_search(number).ok()).collect();
+        // The place after the last one, up to each, that stays.
+        let mut stays = vec![0_usize];
+        for (n, place) in (1..).zip(&places) {
+            let before = stays.last().copied().unwrap_or(0);
+            stays.push(if place.is_none() { n } else { before });
+        }
+        self.each_need(&live, |needing, bytes| {
+            let bytes = bytes.saturating_add(RECORD_HEADER) as u64;
+            total = total.saturating_add(bytes);
+            let last = needing.end.saturating_sub(1);
+            if stays[needing.end] <= needing.start
+                && let Some(place) = places[last]
+            {
+                freed[place] = freed[place].saturating_add(bytes);
+            }
+        });
+        let mut count = 0;
+        while total > most && count < order.len() {
+            total = total.saturating_sub(freed[count]);
+            count = count.saturating_add(1);
+        }
+        (count, total)
+    }
+
+    /// Returns how often all records were gone through.
+    #[cfg(all(test, not(loom), not(shuttle)))]
+    pub fn walks(&self) -> usize {
+        self.index.walks.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Returns the bytes of segments in use.

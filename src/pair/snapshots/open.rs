@@ -121,7 +121,8 @@ impl Store {
             cursors: Cursors::new(),
             index: Index::new(),
             segments: Mutex::new(Segments::new(count)),
-            collecting: Mutex::new(()),
+            collecting: Mutex::new(None),
+            wanted: AtomicBool::new(false),
             // Everything that was found may be in a cache only.
             unsynced: AtomicBool::new(true),
             damage: None,

@@ -2,7 +2,7 @@
 //!
 //! Owns: the state of each segment, and the turns in which segments are begun. Invariants:
 //! - A segment has one owner at a time: the free ones, an appender that has reserved it, a cursor,
-//!   or the closed ones.
+//!   the closed ones, or the thread that gives its chunk back.
 //! - No two beginnings of a segment have one header: the opening is new in each session, and the
 //!   turn grows within it. So no record of an earlier use comes back.
 //! - The word of a segment's end is stored once all of its records are durable, and is durably 0
@@ -28,6 +28,12 @@ const PER_CHUNK: u32 = (CHUNK / SEGMENT) as u32;
 
 /// Free segments that keep their storage in any case: 16 MiB.
 const SPARE: usize = 256;
+
+/// Returns the file's range of a chunk.
+pub(super) fn range_of(chunk: u32) -> Range<u64> {
+    let start = SegmentIndex(in_chunk(chunk).start).start();
+    start..start.saturating_add(CHUNK as u64)
+}
 
 /// Returns the segments of a chunk, with the map that one in 256 chunks begins with.
 fn in_chunk(chunk: u32) -> Range<u32> {
@@ -69,6 +75,8 @@ pub(super) struct Segments {
     room: BTreeSet<SegmentIndex>,
     /// Free segments that may lack storage, and maps of groups without a segment in use.
     holes: Runs,
+    /// Maps that have storage, as far as is known.
+    maps: BTreeSet<SegmentIndex>,
     /// Segments with records that no cursor appends to.
     closed: BTreeSet<SegmentIndex>,
     /// Closed segments that have no end in the map yet.
@@ -89,6 +97,7 @@ impl Segments {
             turn: 0,
             room: BTreeSet::new(),
             holes,
+            maps: BTreeSet::new(),
             closed: BTreeSet::new(),
             full: Vec::new(),
             filled: 0,
@@ -152,8 +161,9 @@ impl Segments {
     /// durable before it frees the segments: an end without its records is damage.
     pub fn clear_ends(&mut self, file: &MappedFile, segments: &[SegmentIndex]) -> bool {
         let mut were_there = false;
+        let all: BTreeSet<SegmentIndex> = segments.iter().copied().collect();
+        self.full.retain(|full| !all.contains(&full.segment));
         for segment in segments {
-            self.full.retain(|full| full.segment != *segment);
             if file.load_word(segment.end_word_at()) != 0 {
                 file.store_word_through(segment.end_word_at(), 0);
                 were_there = true;
@@ -186,6 +196,16 @@ impl Segments {
         Ok(Reserved { segment, header })
     }
 
+    /// Allocates free segments until there are at least `count` with storage.
+    pub fn reserve(&mut self, file: &MappedFile, count: usize) -> Result<()> {
+        assert!(self.opening != 0, "the store has not begun");
+        while self.room.len() < count {
+            let segment = self.allocate(file)?;
+            self.room.insert(segment);
+        }
+        Ok(())
+    }
+
     /// Takes back a segment that was reserved and not begun. Its turn is given to no other one.
     pub fn give_back(&mut self, reserved: Reserved) {
         self.room.insert(reserved.segment);
@@ -206,26 +226,35 @@ impl Segments {
         }
     }
 
-    /// Gives chunks of free segments back to the file system, and keeps some for the next keeps:
-    /// as many as are in use, and [`SPARE`]. In chunks, since the storage of a chunk may be one
-    /// page of 2 MiB, which a smaller hole would break up.
-    pub fn give_back_chunks(&mut self, file: &MappedFile) {
+    /// Takes a chunk of free segments out, the last one before chunk `below`, to give it back to
+    /// the file system. Keeps some for the next keeps: as many as are in use, and [`SPARE`]. In
+    /// chunks, since the storage of a chunk may be one page of 2 MiB, which a smaller hole would
+    /// break up.
+    pub fn take_chunk(&mut self, below: u32) -> Option<u32> {
         let kept = self.closed.len().max(SPARE);
-        let chunks: BTreeSet<u32> = self.room.iter().map(|segment| segment.0 / PER_CHUNK).collect();
-        for chunk in chunks.into_iter().rev() {
-            if self.room.len() < kept.saturating_add(PER_CHUNK as usize) {
-                return;
-            }
+        if self.room.len() < kept.saturating_add(PER_CHUNK as usize) {
+            return None;
+        }
+        let mut end = SegmentIndex(in_chunk(below).start);
+        loop {
+            let last = self.room.range(..end).next_back()?;
+            let chunk = last.0 / PER_CHUNK;
+            end = SegmentIndex(in_chunk(chunk).start);
             // A map is never free.
-            if !in_chunk(chunk).all(|segment| self.room.contains(&SegmentIndex(segment))) {
-                continue;
+            if in_chunk(chunk).all(|segment| self.room.contains(&SegmentIndex(segment))) {
+                in_chunk(chunk).for_each(|segment| {
+                    self.room.remove(&SegmentIndex(segment));
+                });
+                return Some(chunk);
             }
-            let start = SegmentIndex(in_chunk(chunk).start).start();
-            // A failure keeps the storage, and no more.
-            if file.punch(start, CHUNK as u64).unwrap_or(false) {
-                self.room.retain(|segment| !in_chunk(chunk).contains(&segment.0));
-                self.holes.add(in_chunk(chunk));
-            }
+        }
+    }
+
+    /// Takes a chunk back that was taken out. `is_hole`: its storage was given back.
+    pub fn end_chunk(&mut self, chunk: u32, is_hole: bool) {
+        match is_hole {
+            true => self.holes.add(in_chunk(chunk)),
+            false => self.room.extend(with_records(in_chunk(chunk))),
         }
     }
 
@@ -248,8 +277,8 @@ impl Segments {
 
     /// Takes a free segment without storage, and allocates it.
     fn allocate(&mut self, file: &MappedFile) -> Result<SegmentIndex> {
-        if self.first_hole().is_none() && self.grow(file)? {
-            return Ok(self.room.pop_first().expect("a whole chunk"));
+        if self.first_hole().is_none() {
+            self.grow(file)?;
         }
         let segment = self.first_hole().expect("the file has grown");
         if let Some(first) = self.allocate_chunk_of(file, segment)? {
@@ -269,8 +298,9 @@ impl Segments {
         hole: SegmentIndex,
     ) -> Result<Option<SegmentIndex>> {
         let segments = in_chunk(hole.0 / PER_CHUNK);
-        // The map is of this chunk, or has had storage since a segment of its group was taken.
-        let has_own_map = SegmentIndex(segments.start).is_map();
+        let map = hole.map();
+        // The map is of this chunk, or gets its storage before.
+        let has_own_map = map.0 == segments.start;
         let are_holes = self.holes.has_all(match has_own_map {
             true => hole.0..segments.end,
             false => segments.clone(),
@@ -278,10 +308,13 @@ impl Segments {
         if !are_holes || hole.0 > segments.start.saturating_add(u32::from(has_own_map)) {
             return Ok(None);
         }
+        if !has_own_map {
+            self.allocate_map(file, map)?;
+        }
         let (at, len) = (SegmentIndex(segments.start).start(), CHUNK as u64);
         match file.allocate_chunk(at, len).map_err(|e| allocation_error(file, at, len, e)) {
             Ok(()) => {
-                self.allocate_map(file, hole.map())?;
+                self.maps.insert(map);
                 self.holes.remove(segments.clone());
                 self.room.extend(with_records(segments));
                 Ok(self.room.pop_first())
@@ -291,9 +324,8 @@ impl Segments {
         }
     }
 
-    /// Makes the file a chunk longer. Returns `true` if all of the chunk was allocated. If there is
-    /// no space for that, there may be some for a segment.
-    fn grow(&mut self, file: &MappedFile) -> Result<bool> {
+    /// Makes the file a chunk longer. It is a hole.
+    fn grow(&mut self, file: &MappedFile) -> Result<()> {
         let (old, step) = (file.len(), CHUNK as u64);
         let end = old.saturating_add(step);
         if end > file.reach() {
@@ -301,33 +333,23 @@ impl Segments {
             return Err(allocation_error(file, old, step, full));
         }
         file.set_len(end).map_err(|e| allocation_error(file, old, step, e))?;
-        // Segments of a length that may be lost are not used: after a failed sync a later one may
-        // succeed and prove nothing.
-        let first = SegmentIndex::count(old);
-        self.count = SegmentIndex::count(end);
         if file.drains_are_durable() {
             // Orders the file's length before the first drain of bytes in there. Elsewhere bytes
             // become durable by a sync of the file, and the length with them.
             file.sync_all().map_err(|e| Error::io(SYNC_OF_LENGTH, file.path(), e))?;
         }
-        let new = first..self.count;
-        self.holes.add(new.clone());
-        match file.allocate_chunk(old, step).map_err(|e| allocation_error(file, old, step, e)) {
-            Ok(()) => {
-                self.allocate_map(file, SegmentIndex(first).map())?;
-                self.holes.remove(new.clone());
-                self.room.extend(with_records(new));
-                Ok(true)
-            }
-            Err(Error::NoSpace { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        // Segments of a length that may be lost are not used: after a failed sync a later one may
+        // succeed and prove nothing.
+        self.count = SegmentIndex::count(end);
+        self.holes.add(SegmentIndex::count(old)..self.count);
+        Ok(())
     }
 
     /// Allocates a map, so that no store to it can fail. Comes before a segment of its group is
     /// used: a long file may have many groups without any.
     fn allocate_map(&mut self, file: &MappedFile, map: SegmentIndex) -> Result<()> {
-        if !self.holes.has_all(map.0..map.next().0) {
+        // Asked by what is known of its storage: a map that is no free segment may be a hole.
+        if self.maps.contains(&map) {
             return Ok(());
         }
         let (at, len) = (map.start(), SEGMENT as u64);
@@ -336,6 +358,7 @@ impl Segments {
         if hole < map.end() {
             file.allocate(at, len).map_err(|e| allocation_error(file, at, len, e))?;
         }
+        self.maps.insert(map);
         self.holes.remove_one(map);
         Ok(())
     }

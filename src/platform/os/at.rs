@@ -245,6 +245,23 @@ mod by_folder {
         stat::present(named.and_then(|file| stat::of_file(&file)))
     }
 
+    /// Returns device and inode of what is at the name, which may be a link, or `None` if nothing
+    /// is there. Opens nothing: a close has to work without a free descriptor.
+    pub fn identity(name: &Name) -> io::Result<Option<(u64, u64)>> {
+        let file = c_string(name.name())?;
+        let mut told = MaybeUninit::<libc::statx>::zeroed();
+        let (folder, to) = (descriptor(name.folder()), told.as_mut_ptr());
+        let flags = libc::AT_SYMLINK_NOFOLLOW;
+        // On systems of 32 bits, `fstatat` fails for a file of 2 GiB and for a large inode number.
+        // SAFETY: the folder's descriptor is open while it is borrowed, the name is a C string, and
+        // the structure is writable.
+        let asked = unsafe { libc::statx(folder, file.as_ptr(), flags, libc::STATX_INO, to) };
+        // SAFETY: zeros are valid for its integers, and the call has filled in more of them.
+        let told = unsafe { told.assume_init() };
+        let dev = libc::makedev(told.stx_dev_major, told.stx_dev_minor);
+        stat::present(checked(asked).map(|_| (dev, told.stx_ino)))
+    }
+
     /// Removes the name.
     pub fn remove(name: &Name) -> io::Result<()> {
         let file = c_string(name.name())?;
@@ -420,6 +437,11 @@ mod by_path {
     /// there.
     pub fn stat(name: &Name) -> io::Result<Option<FileStat>> {
         stat::of_path(name.path())
+    }
+
+    /// Returns device and inode of what is at the name, or `None` if nothing is there.
+    pub fn identity(name: &Name) -> io::Result<Option<(u64, u64)>> {
+        Ok(stat(name)?.map(|there| (there.dev, there.ino)))
     }
 
     /// Removes the name.

@@ -169,6 +169,23 @@ pub fn will_need(file: &File, mapping: &Mapping, offset: u64, len: u64) {
     }
 }
 
+/// Does what [`will_need`] does for the parts of the range that have data, and lets each step of
+/// half a MiB say if it is cached. A hole has nothing to read, and its pages would take memory.
+pub fn will_need_data(file: &File, mapping: &Mapping, offset: u64, len: u64) {
+    const STEP: u64 = 512 << 10;
+    let end = offset.saturating_add(len);
+    let mut at = offset;
+    while at < end
+        && let Ok(Some(data)) = seek(file, at, libc::SEEK_DATA)
+    {
+        let hole = seek(file, data, libc::SEEK_HOLE).ok().flatten().unwrap_or(end);
+        for step in (data..hole.min(end)).step_by(STEP as usize) {
+            will_need(file, mapping, step, (hole.min(end) - step).min(STEP));
+        }
+        at = hole;
+    }
+}
+
 /// Drops the clean pages of the range from the page cache. Only a hint.
 pub fn forget_cached(file: &File, mapping: &Mapping, offset: u64, len: u64) {
     let (Ok(start), Ok(count)) = (libc::off_t::try_from(offset), libc::off_t::try_from(len)) else {
@@ -325,10 +342,10 @@ pub fn page_size() -> u64 {
 /// Returns the file length beyond which a call of this process raises SIGXFSZ, or `None` if there
 /// is no limit.
 pub fn longest_file() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is writable.
-    let told = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
-    (told == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    let told = unsafe { libc::getrlimit64(libc::RLIMIT_FSIZE, &raw mut limit) };
+    (told == 0 && limit.rlim_cur != libc::RLIM64_INFINITY).then_some(limit.rlim_cur)
 }
 
 fn fallocate(file: &File, mode: libc::c_int, offset: u64, len: u64) -> io::Result<()> {
@@ -501,6 +518,12 @@ pub fn set_xattr(file: &File, name: &str, value: &[u8]) -> io::Result<()> {
     checked(unsafe {
         libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
     })
+}
+
+/// Sets the times of the file to now, as all that may write to it are permitted.
+pub fn touch(file: &File) {
+    // SAFETY: the descriptor is open. Without times the call reads no memory.
+    let _nothing_relies_on_it = unsafe { libc::futimens(file.as_raw_fd(), std::ptr::null()) };
 }
 
 /// Removes an attribute. Removing one that is not set is a success.

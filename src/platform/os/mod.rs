@@ -10,6 +10,7 @@
 //! `primitive`, `thread_cache`, and the planted bugs.
 
 mod allocate;
+mod anon_bytes;
 mod anon_words;
 mod at;
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
@@ -39,6 +40,7 @@ use fallback as sys;
 #[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
 use linux as sys;
 
+pub use anon_bytes::ZeroedBytes;
 pub use anon_words::ZeroedWords;
 pub use cache::CacheIdentity;
 pub use calls::OpenHow;

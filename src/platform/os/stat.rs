@@ -81,9 +81,9 @@ pub fn user() -> u32 {
     0
 }
 
-pub(super) fn present(found: io::Result<FileStat>) -> io::Result<Option<FileStat>> {
+pub(super) fn present<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
-        Ok(stat) => Ok(Some(stat)),
+        Ok(found) => Ok(Some(found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }

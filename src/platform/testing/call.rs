@@ -7,8 +7,6 @@
 
 /// Open or create a file.
 pub const OPEN: &str = "open";
-/// Make another descriptor of an open file.
-pub const DUPLICATE: &str = "duplicate";
 /// Make writes bypass the page cache, or end that.
 pub const BYPASS_CACHE: &str = "bypass_cache";
 /// Take the lock on a file.
@@ -72,9 +70,8 @@ pub const BOOT_ID: &str = "boot_id";
 
 /// All names, for sweeps.
 #[cfg(feature = "recorder")]
-pub const ALL: [&str; 32] = [
+pub const ALL: [&str; 31] = [
     OPEN,
-    DUPLICATE,
     BYPASS_CACHE,
     LOCK,
     UNLOCK,

@@ -2,9 +2,9 @@
 
 use super::*;
 
-fn marks() -> [Mark; 6] {
-    use Mark::{Closing, Gone, None, OfAnotherFile, OfSnapshot, OfThisFile};
-    [None, OfThisFile, OfAnotherFile, Gone, OfSnapshot, Closing]
+fn marks() -> [Mark; 7] {
+    use Mark::{Closing, Gone, InBytes, None, OfAnotherFile, OfSnapshot, OfThisFile};
+    [None, OfThisFile, OfAnotherFile, Gone, OfSnapshot, Closing, InBytes]
 }
 
 fn findings() -> Vec<Found> {
@@ -81,7 +81,16 @@ fn rows() -> Vec<Row> {
             NO(M::HomeIsCopy),
         ),
         ("replaced", |m, f| m == Mark::None && f == Found::OfEarlierFile, NO(M::HomeReplaced)),
-        ("foreign", |m, f| m != Mark::None && f == Found::Foreign, NO(M::Foreign)),
+        (
+            "a lone copy",
+            |m, f| m == Mark::InBytes && (is_anothers(f) || f == Found::OfEarlierFile),
+            NO(M::LoneCopy),
+        ),
+        (
+            "foreign",
+            |m, f| !matches!(m, Mark::None | Mark::InBytes) && f == Found::Foreign,
+            NO(M::Foreign),
+        ),
         ("newer", |_, f| f == Found::Newer(2), NO(M::Newer { version: 2 })),
         ("corrupt", |_, f| f == Found::Corrupt, NO(M::Corrupt)),
         ("truncated", |_, f| f == Found::Truncated, NO(M::ReflectionTruncated)),

@@ -358,7 +358,7 @@ impl Snapshot {
 
 /// Returns the bytes of a file that are not holes, by offset.
 #[cfg(unix)]
-fn data_of(path: &Path) -> Vec<(u64, Vec<u8>)> {
+pub fn data_of(path: &Path) -> Vec<(u64, Vec<u8>)> {
     use std::os::fd::AsRawFd;
     use std::os::unix::fs::FileExt;
     let file = fs::File::open(path).expect("open");

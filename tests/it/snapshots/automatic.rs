@@ -1,8 +1,9 @@
 //! Tests of automatic snapshots, and of the limits of all snapshots.
 
-use crate::common::{Ground, media, ram};
-use atomic_mmap::{AtomicMappedFile, AutoSnapshots, CloseMode, Retention};
-use std::thread::sleep;
+use crate::common::{self, Ground, media, ram};
+use atomic_mmap::{AtomicMappedFile, AutoSnapshots, CloseMode, Retention, SnapshotInfo};
+use std::sync::Barrier;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 const LEN: u64 = 1 << 20;
@@ -64,17 +65,48 @@ fn a_file_that_does_not_change_takes_no_snapshot() {
     assert_eq!(file.stats().snapshots, 1);
 }
 
+/// Automatic snapshots saw writes alone. A file that was shortened, or went back, had none for
+/// ever.
+#[test]
+fn each_kind_of_change_is_followed_by_a_snapshot() {
+    let ground = ram();
+    let scratch = ground.scratch();
+    let sender = ground.options().create(true).len(8192).open(scratch.file("s")).expect("open");
+    sender.snapshot("sent").expect("seal");
+    let mut stream = Vec::new();
+    sender.export(None, "sent", &mut stream).expect("export");
+    let changes: [&dyn Fn(&AtomicMappedFile); 5] = [
+        &|file| file.set_len(2 * LEN).expect("longer"),
+        &|file| file.set_len(4096).expect("shorter"),
+        &|file| file.roll_back("mine", None).expect("back"),
+        &|file| drop(file.import_over(&stream[..]).expect("import")),
+        &|file| file.transact(|tx| tx.set_len(100)).expect("set the length"),
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        let auto = AutoSnapshots::new().writes(1);
+        let file = open(&ground, &scratch.file(&format!("x{n}")), auto);
+        file.snapshot("mine").expect("seal");
+        file.write_at(&[1], 0).expect("write");
+        wait_for(&file, 2);
+        change(&file);
+        let is_automatic = |info: &&SnapshotInfo| info.is_automatic;
+        common::wait_until("a snapshot after the change", || {
+            file.snapshots().iter().filter(is_automatic).count() == 2
+        });
+    }
+}
+
 /// Limits once applied with the next snapshot only. If they failed, the snapshot counted as failed,
-/// and was sealed again five milliseconds later.
+/// and was sealed again five milliseconds later. The newest snapshot stays, however old it is.
 #[test]
 fn a_snapshot_grows_too_old_without_a_write() {
     let ground = ram();
     let scratch = ground.scratch();
     let keep = Retention::new().age(Duration::from_millis(20));
     let file = open(&ground, &scratch.file("x"), AutoSnapshots::new().writes(1).keep(keep));
-    file.snapshot("mine").expect("seal");
     file.write_at(&[1], 0).expect("write");
-    wait_for(&file, 2);
+    wait_for(&file, 1);
+    file.snapshot("mine").expect("seal");
     let begun = Instant::now();
     while file.snapshots().len() > 1 {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", file.snapshots());
@@ -93,6 +125,38 @@ fn a_name_that_the_program_has_given_is_left_alone() {
     wait_for(&file, 2);
     let names: Vec<String> = file.snapshots().into_iter().map(|info| info.name).collect();
     assert_eq!(names, ["auto-2", "auto-2+"]);
+}
+
+/// Whole segments counted, and each thread that writes has one of its own.
+#[test]
+fn a_limit_of_bytes_does_not_depend_on_the_number_of_threads() {
+    for threads in [1, 4, 16] {
+        let ground = ram();
+        let scratch = ground.scratch();
+        let file = ground.options().create(true).len(LEN).open(scratch.file("x")).expect("open");
+        for n in 0..5_u8 {
+            file.snapshot(&n.to_string()).expect("seal");
+            let together = Barrier::new(threads);
+            thread::scope(|scope| {
+                for first in 0..threads {
+                    let (file, together) = (&file, &together);
+                    scope.spawn(move || {
+                        // So each of them has a lane of its own.
+                        together.wait();
+                        for slice in (first..16).step_by(threads) {
+                            file.write_at(&[n + 1; 64], slice as u64 * 4096).expect("write");
+                        }
+                        together.wait();
+                    });
+                }
+            });
+        }
+        let retain = |bytes| file.retain_snapshots(Retention::new().bytes(bytes)).expect("retain");
+        // 16 slices of each of five snapshots, each in a record of 128 bytes.
+        assert_eq!(retain(5 * 16 * 128), 0, "{threads} threads");
+        assert_eq!(retain(5 * 16 * 128 - 1), 1, "{threads} threads");
+        assert_eq!(retain(2 * 16 * 128), 2, "{threads} threads");
+    }
 }
 
 #[test]
@@ -118,6 +182,9 @@ fn limits_drop_the_oldest_and_keep_what_is_read() {
     sleep(Duration::from_millis(2));
     file.retain_snapshots(Retention::new().age(Duration::from_secs(1000))).expect("retain");
     assert_eq!(names(), ["d"]);
-    file.retain_snapshots(Retention::new().age(Duration::from_millis(1))).expect("retain");
+    // Nor is it ever too old.
+    file.retain_snapshots(Retention::new().age(Duration::ZERO)).expect("retain");
+    assert_eq!(names(), ["d"]);
+    assert_eq!(file.retain_snapshots(Retention::new().number(0)).expect("retain"), 1);
     assert!(names().is_empty());
 }

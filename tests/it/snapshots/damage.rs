@@ -4,7 +4,7 @@
 use crate::common::{self, Ground, Rng, Scratch, assert_same, media, read_all};
 use atomic_mmap::testing::snapshots::table::Table;
 use atomic_mmap::testing::snapshots::{SEGMENT, SEGMENTS, SegmentIndex, TABLES, TABLES_END};
-use atomic_mmap::{AtomicMappedFile, CloseMode, Distrust, Error, SnapshotError};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Distrust, Error, Integrity, SnapshotError};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -49,6 +49,12 @@ impl Backup {
 
 fn is_store(path: &Path) -> bool {
     path.to_string_lossy().ends_with(".snapshots")
+}
+
+fn store_in(scratch: &Scratch) -> PathBuf {
+    let entries = fs::read_dir(scratch.path()).expect("list");
+    let paths = entries.map(|entry| entry.expect("list").path());
+    paths.into_iter().find(|path| is_store(path)).expect("a store")
 }
 
 /// The contents of the file and of its snapshots.
@@ -103,9 +109,7 @@ impl Closed {
     }
 
     fn store(&self) -> PathBuf {
-        let entries = fs::read_dir(self.scratch.path()).expect("list");
-        let paths = entries.map(|entry| entry.expect("list").path());
-        paths.into_iter().find(|path| is_store(path)).expect("a store")
+        store_in(&self.scratch)
     }
 
     fn change_store(&self, change: impl FnOnce(&fs::File)) {
@@ -365,5 +369,52 @@ fn a_store_of_a_later_time_is_refused() {
         file.close(mode).expect("close");
         after.restore(is_store);
         is_of_another_time(&closed, "a store of another life");
+    }
+}
+
+/// A rollback found a damaged record behind its intention. Each later opening failed.
+#[test]
+fn a_rollback_that_needs_a_damaged_record_does_not_begin() {
+    for (ground, integrity) in media().into_iter().flat_map(|ground| {
+        [Integrity::Off, Integrity::OnScrub].map(|integrity| (ground.clone(), integrity))
+    }) {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let options = ground.options().integrity(integrity);
+        let file = options.clone().create(true).len(LEN).open(&path).expect("open");
+        let of_page = |page: u64| page as u8 | 0x80;
+        let sealed: Vec<u8> = (0..LEN).map(|at| of_page(at / PAGE)).collect();
+        file.write_at(&sealed, 0).expect("write");
+        file.snapshot("old").expect("seal");
+        // Pages that are written, and pages past the end.
+        file.write_at(&[7; 30 * PAGE as usize], 10 * PAGE).expect("write");
+        file.set_len(60 * PAGE + 100).expect("shrink");
+        file.sync().expect("sync");
+        let (before, store) = (read_all(&file), store_in(&scratch));
+        let kept = fs::read(&store).expect("read");
+        let damage = fs::OpenOptions::new().read(true).write(true).open(&store).expect("open");
+        for page in [10, 25, 39, 60, 61, 119] {
+            let slice = kept.chunks(64).position(|slice| slice == [of_page(page); 64]);
+            let at = slice.expect("it was kept") as u64 * 64 + 5;
+            flip(&damage, at);
+            for undo in [None, Some("undo")] {
+                let what = format!("page {page} on {}, {integrity:?}, {undo:?}", ground.medium);
+                let error = file.roll_back("old", undo).expect_err(&what);
+                let why = match &error {
+                    Error::Snapshot { path, why } if *path == store => Some(why),
+                    _ => None,
+                };
+                assert!(matches!(why, Some(SnapshotError::Damaged { .. })), "{what}: {error:?}");
+                assert_same(&read_all(&file), &before, &what);
+                file.health().expect(&what);
+                assert_eq!(file.snapshots().len(), 1, "{what}");
+            }
+            flip(&damage, at);
+        }
+        file.close(CloseMode::Unsynced).expect("close");
+        let file = options.open(&path).expect("open");
+        assert_same(&read_all(&file), &before, "the next opening");
+        file.roll_back("old", None).expect("a rollback");
+        assert_same(&read_all(&file), &sealed, "a rollback");
     }
 }

@@ -6,6 +6,7 @@
 //! | `bounds` | Is a snapshot that has no room refused before anything changes? |
 //! | `damage` | Is damage to a closed store told, and is a restored one refused? |
 //! | `export` | Does a replica get each exported state whole, and refuse all other streams? |
+//! | `full` | What do a rollback and an opening without space leave? |
 //! | `kill` | Do snapshots survive SIGKILL? |
 //! | `life` | Is the store made, found, refused and removed as a companion is? |
 //! | `misuse` | Do they bear closures, readers, and names of all kinds? |
@@ -19,6 +20,7 @@ mod automatic;
 mod bounds;
 mod damage;
 mod export;
+mod full;
 mod kill;
 mod life;
 mod misuse;

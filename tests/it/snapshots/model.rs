@@ -4,6 +4,8 @@
 //! end, and after each reopening, all bytes of all snapshots are.
 
 use crate::common::{self, Ground, Rng, assert_same, media, read_all};
+use atomic_mmap::testing::call;
+use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::{AtomicMappedFile, CloseMode, Durability, Error, Medium, Options, Snapshot};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -262,7 +264,8 @@ fn test_on(ground: &Ground, durability: Durability) {
     let mut runner = TestRunner::new(Config { failure_persistence: None, ..config });
     let result = runner.run(&prop::collection::vec(op(), 1..60), |ops| {
         let scratch = ground.scratch();
-        run_all(&ground.options().durability(durability), &scratch.file("state.dat"), &ops);
+        let options = ground.options().durability(durability).shows_appends(ops.len() % 2 == 1);
+        run_all(&options, &scratch.file("state.dat"), &ops);
         Ok(())
     });
     result.unwrap_or_else(|e| panic!("{} {durability:?}: {e}", ground.medium));
@@ -293,6 +296,53 @@ fn a_snapshot_that_is_read_is_not_dropped() {
         drop(reader);
         file.drop_snapshot("a").expect("nothing reads it");
         assert!(file.snapshots().is_empty());
+    }
+}
+
+/// A snapshot reads zeroes that a shrink has cut off from the home file. An append that a follower
+/// of that file sees must not go over them, nor may it be put back behind the end of a snapshot.
+#[test]
+fn what_a_follower_of_the_home_file_sees_is_in_no_snapshot() {
+    let append = |file: &AtomicMappedFile, count: u64| {
+        file.transact(|tx| {
+            let end = tx.len()?;
+            tx.set_len(end + count)?;
+            tx.write_at(&vec![7; count as usize], end)
+        })
+    };
+    for (ground, sealed) in media().iter().flat_map(|ground| [(ground, 100), (ground, 3 * PAGE)]) {
+        let scratch = ground.scratch();
+        let (path, recorder) = (scratch.file("x"), Recorder::new());
+        let options = || ground.options().create(true).len(sealed).shows_appends(true);
+        let file = options().open_recorded(&recorder, &path).expect("open");
+        file.write_at(&[1; 10], 0).expect("a write");
+        let a = read_all(&file);
+        file.snapshot("a").expect("seal");
+        let assert_has_a = |file: &AtomicMappedFile, when: &str| {
+            let what = format!("{sealed} bytes on {}, {when}", ground.medium);
+            assert_same(&common::read_snapshot(file, "a"), &a, &what);
+        };
+        append(&file, 300).expect("an append");
+        file.sync().expect("a durable point");
+        for len in [sealed, 30] {
+            file.set_len(len).expect("a shrink");
+            append(&file, 2 * PAGE).expect("an append");
+            assert_has_a(&file, "appended");
+            file.sync().expect("a durable point");
+            assert_has_a(&file, "synced");
+        }
+        file.set_len(50).expect("a shrink");
+        recorder.fail_next(call::SET_LEN, 1, libc::ENOSPC);
+        append(&file, 2 * PAGE).expect_err("no space");
+        assert!(!recorder.heal(), "it came up");
+        file.close(CloseMode::Unsynced).expect("leave it");
+        let file = options().open(&path).expect("open again");
+        assert_has_a(&file, "after a crash");
+        file.roll_back("a", None).expect("roll back");
+        assert_same(&read_all(&file), &a, "rolled back");
+        file.set_len(sealed + 300).expect("grow");
+        let past = &read_all(&file)[a.len()..];
+        assert_same(past, &[0; 300], &format!("past {sealed} bytes on {}", ground.medium));
     }
 }
 

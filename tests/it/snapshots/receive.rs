@@ -96,9 +96,44 @@ fn options_that_do_not_fit_a_stream_make_no_file() {
     let error = options().max_len(5000).import(&new, &stream[..]).map(drop).expect_err("longer");
     let is_it = matches!(error, Error::TooLong { len: 12_293, max_len: 5000, .. });
     assert!(is_it, "{error}");
+    // An open alone finds these out, and was made after the transfer.
+    let file = scratch.file("a file");
+    fs::write(&file, b"no folder").expect("write");
+    for (what, options) in [
+        ("no such folder", options().reflection_dir(scratch.file("missing"))),
+        ("no folder", options().reflection_dir(&file)),
+        ("no such addresses", options().max_len(u64::MAX)),
+        ("no such place", options().mark_at(7)),
+        ("no such place", options().mark_at(1 << 50)),
+        #[cfg(not(target_os = "linux"))]
+        ("no such medium", options().medium(atomic_mmap::Medium::Dax)),
+    ] {
+        // Only the header is there: an import that waits for the first frame is told of the end.
+        let error = options.import(&new, &stream[..frames(&stream)[0]]).map(drop).expect_err(what);
+        assert!(!matches!(error, Error::Stream { .. }), "{what}: {error}");
+    }
     assert!(!new.exists());
     assert_no_spool(scratch.path());
     options().max_len(12_293).import(&new, &stream[..]).expect("a new file");
+}
+
+/// The sender had begun another stream where a transfer broke, and `import_progress` went on to
+/// name the frame of the first one: each round failed as the one before.
+#[test]
+fn a_transfer_that_is_resumed_with_another_stream_begins_anew() {
+    let Both { sender, scratch, .. } = both();
+    let new = scratch.file("new");
+    let import = |stream: &[u8]| common::ram().options().import(&new, stream).map(drop);
+    let stream = export(&sender, None, "a");
+    import(&stream[..frames(&stream)[1] + 5]).expect_err("it breaks");
+    let from = AtomicMappedFile::import_progress(&new).expect("progress");
+    assert!(from > 0);
+    let mut other = Vec::new();
+    sender.export_from_frame(None, "b", from, &mut other).expect("export");
+    let gap = why(import(&other).expect_err("frames of another stream"));
+    assert!(matches!(gap, StreamError::Gap { frames: 0, .. }), "{gap:?}");
+    assert_eq!(AtomicMappedFile::import_progress(&new).expect("progress"), 0);
+    import(&export(&sender, None, "b")).expect("the second round");
 }
 
 /// A new file of an empty snapshot got the length of the options. The next changes did not fit it.

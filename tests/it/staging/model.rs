@@ -370,7 +370,10 @@ fn run(ground: &Ground, kind: u64, len: u64, ops: &[Op]) {
             assert_same(&snapshot.read_vec().expect("read"), sealed, "the snapshot");
         }
         let Some(Op::Reopen(mode)) = rest.get(end) else {
-            return file.close(CloseMode::Spatial).expect("close");
+            {
+                file.close(CloseMode::Spatial).expect("close");
+                return;
+            }
         };
         file.close(*mode).expect("close");
         rest = &rest[end + 1..];

@@ -147,6 +147,30 @@ fn a_caller_hears_of_damage_and_a_scrub_finds_it() {
     }
 }
 
+/// A panic in a caller's report ended the thread that scrubs, and poisoned the file.
+#[test]
+fn a_panic_of_a_report_of_damage_ends_there() {
+    for ground in media() {
+        let scratch = ground.scratch();
+        let path = scratch.file("state.dat");
+        let options = options(&ground).integrity(Integrity::OnScrub).scrub(100 << 20);
+        let file = options.on_damage(|_| panic!("a fault of the program")).open(&path);
+        let file = file.expect("open");
+        file.write_at(&Rng(5).bytes(LEN as usize), 0).expect("write");
+        file.deploy(0..LEN).expect("deploy");
+        flip_a_bit(&path, 69 * PAGE + 7);
+        let passes = file.stats().scrub_passes;
+        let started = Instant::now();
+        while file.stats().scrub_passes < passes + 2 {
+            assert!(started.elapsed() < crate::common::HANGS, "the scrub has ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        file.health().expect("not poisoned");
+        let damaged = file.verify(0..LEN).expect("verify").damaged;
+        assert!(matches!(&damaged[..], [page] if *page == (69 * PAGE..70 * PAGE)));
+    }
+}
+
 /// Writers change a page while readers verify it. No reader may take a page that is being changed
 /// for a damaged one.
 #[test]

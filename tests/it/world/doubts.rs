@@ -7,7 +7,7 @@ use atomic_mmap::testing::layout;
 use atomic_mmap::testing::marker;
 use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::{FileId, call};
-use atomic_mmap::{Error, Medium, Mismatch, OnMismatch};
+use atomic_mmap::{Decision, Error, Medium, Mismatch, OnMismatch};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
@@ -46,6 +46,7 @@ pub fn play(test: &str, base: &Path) {
         "failures elsewhere" => sweep_failures(base, true),
         test if test.starts_with("dies ") => dies_at(&test[5..], base),
         "back by one" => back_by_one(base),
+        "kept mark" => kept_mark(base),
         "bare snapshot" => bare_snapshot(base),
         "emptied" => emptied(base),
         "unsynced mark" => unsynced_mark(base),
@@ -424,6 +425,43 @@ fn companions_that_were_set_back_by_one_session_are_recognised() {
     check("doubts back by one");
 }
 
+/// The process has lost the right to the mark since the opening. A fast close failed.
+fn kept_mark(base: &Path) {
+    let homes = Volume::new("ext4", base, "homes").expect("ext4");
+    let others = Volume::new("ext4", base, "companions").expect("ext4");
+    fs::write(homes.state(), vec![b'x'; LEN as usize]).expect("write");
+    let options = || options().reflection_dir(&others.folder);
+    let close = |call, errno| {
+        let recorder = Recorder::new();
+        let file = options().open_recorded(&recorder, homes.state()).expect("open");
+        write_and_sync(&file);
+        recorder.fail_from(call, 1, errno);
+        let closed = file.close(CloseMode::Fast);
+        assert!(!recorder.heal(), "{call} has failed");
+        closed
+    };
+    let old = base.join("old");
+    for call in [call::SET_XATTR, call::GET_XATTR] {
+        options().open(homes.state()).expect("open").close(CloseMode::Fast).expect("close");
+        copy(&others.folder, &old);
+        close(call, libc::EACCES).expect("closed without the right");
+        let look = options().inspect(homes.state()).expect("inspect");
+        assert_eq!(look.decision, Some(Decision::Reuse), "{call}");
+        copy(&old, &others.folder);
+        let error = options().open(homes.state()).expect_err("of the session before");
+        let is_told = matches!(error, Error::Mismatch { why: Mismatch::HomeChanged, .. });
+        assert!(is_told, "{call}: {error:?}");
+        let wish = options().on_mismatch(OnMismatch::Discard);
+        wish.open(homes.state()).expect("anew").close(CloseMode::Fast).expect("close");
+    }
+    assert!(matches!(close(call::SET_XATTR, libc::EIO), Err(Error::Io { .. })));
+}
+
+#[test]
+fn a_fast_close_does_without_the_right_to_the_mark() {
+    check("doubts kept mark");
+}
+
 /// Returns a recorder that keeps no attributes.
 fn without_attributes() -> Recorder {
     let recorder = Recorder::new();
@@ -528,7 +566,7 @@ fn cases() -> Vec<Case> {
             may_find: &["\0\0\0\0", "HomeChanged"],
         },
         Case {
-            name: "journal gone, discard",
+            name: "journal gone",
             leave: |options, path| {
                 let file = options.clone().open(path).expect("open");
                 write_and_sync(&file);
@@ -536,8 +574,8 @@ fn cases() -> Vec<Case> {
                 file.close(CloseMode::Unsynced).expect("close");
                 fs::remove_file(journal).expect("remove");
             },
-            wish: OnMismatch::Discard,
-            may_find: &["\0\0\0\0", "JournalGone"],
+            wish: OnMismatch::Refuse,
+            may_find: &["paid"],
         },
         Case {
             name: "cut off, discard",
@@ -798,15 +836,8 @@ fn renamed(base: &Path) {
     file.close(CloseMode::Fast).expect("close");
     let device = || fs::metadata(&volume.folder).expect("stat").dev();
     let before = device();
-    let mut in_the_way = Vec::new();
-    // Takes the loop device, so that the volume gets another one. Another program may give a free
-    // one back meanwhile.
-    while device() == before || in_the_way.is_empty() {
-        volume.unmount();
-        let name = format!("in-the-way-{}", in_the_way.len());
-        in_the_way.push(Volume::new("ext4", base, &name).expect("ext4"));
-        volume.mount_image(&volume.image, &volume.folder);
-    }
+    volume.move_to_another_device(&volume.folder);
+    assert_ne!(device(), before);
     let path = volume.folder.join("renamed.dat");
     fs::rename(volume.state(), &path).expect("rename");
     // It may as well be a snapshot.

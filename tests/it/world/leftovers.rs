@@ -11,7 +11,7 @@ use atomic_mmap::testing::marker;
 use atomic_mmap::testing::recorder::Recorder;
 use atomic_mmap::{Error, Mismatch, OnMismatch};
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// Returns a folder on a file system that keeps marks, or `None`.
 fn marked_disk() -> Option<common::Scratch> {
@@ -46,24 +46,35 @@ fn names_of(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns files that may lie in the way, by name.
-fn junk() -> Vec<(&'static str, Vec<u8>)> {
-    let scratch = marked_disk().expect("asked before");
-    let path = scratch.file("other.dat");
+fn junk(folder: &Path) -> Vec<(&'static str, PathBuf)> {
+    let path = folder.join("other.dat");
     closed_fast(&path);
-    let whole = fs::read(&companions_in(scratch.path())[0]).expect("read");
-    let mut damaged = whole.clone();
-    let mut newer = whole.clone();
-    for at in layout::SUPERBLOCKS {
-        damaged[at as usize + 200] ^= 1;
-        newer[at as usize + 8] = 77;
-    }
+    let whole = companions_in(folder).remove(0);
+    // A reflection file is mostly a hole, and the copies have it as well.
+    let like_whole = |what: &'static str, change: &dyn Fn(&fs::File)| {
+        let changed = folder.join(what);
+        common::copy_file(&whole, &changed);
+        change(&fs::File::options().read(true).write(true).open(&changed).expect("open"));
+        (what, changed)
+    };
+    let set = |file: &fs::File, at: u64, change: &dyn Fn(u8) -> u8| {
+        for superblock in layout::SUPERBLOCKS {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, superblock + at).expect("read");
+            file.write_all_at(&[change(byte[0])], superblock + at).expect("write");
+        }
+    };
+    let bytes = |what: &'static str, bytes: &[u8]| {
+        fs::write(folder.join(what), bytes).expect("write");
+        (what, folder.join(what))
+    };
     vec![
-        ("another file's", whole.clone()),
-        ("damaged", damaged),
-        ("of a newer version", newer),
-        ("cut off", whole[..3000].to_vec()),
-        ("notes", b"notes of another program".to_vec()),
-        ("nothing", vec![]),
+        like_whole("another file's", &|_| {}),
+        like_whole("damaged", &|file| set(file, 200, &|byte| byte ^ 1)),
+        like_whole("of a newer version", &|file| set(file, 8, &|_| 77)),
+        like_whole("cut off", &|file| file.set_len(3000).expect("cut off")),
+        bytes("notes", b"notes of another program"),
+        bytes("nothing", b""),
     ]
 }
 
@@ -72,7 +83,8 @@ fn junk() -> Vec<(&'static str, Vec<u8>)> {
 #[test]
 fn a_plain_file_opens_beside_whatever_lies_at_its_names() {
     let Some(scratch) = marked_disk() else { return };
-    for (what, bytes) in junk() {
+    let kept = marked_disk().expect("as before");
+    for (what, junk) in junk(kept.path()) {
         for taken in [1, 5] {
             let folder = scratch.file(&format!("{what} {taken}"));
             fs::create_dir(&folder).expect("a folder");
@@ -80,7 +92,7 @@ fn a_plain_file_opens_beside_whatever_lies_at_its_names() {
             fs::write(&path, vec![7; LEN as usize]).expect("write");
             let names = names_of(&path);
             for name in &names[..taken] {
-                fs::write(name, &bytes).expect("write");
+                common::copy_file(&junk, name);
             }
             for n in 0..3 {
                 let file = options().open(&path).unwrap_or_else(|e| panic!("{what}, {n}: {e}"));
@@ -96,7 +108,7 @@ fn a_plain_file_opens_beside_whatever_lies_at_its_names() {
                 assert!(fs::read(&path).expect("read") == expected, "{what}");
             }
             for name in &names[..taken] {
-                assert!(fs::read(name).expect("read") == bytes, "{what}: it stays");
+                assert!(common::data_of(name) == common::data_of(&junk), "{what}: it stays");
             }
         }
     }

@@ -87,6 +87,18 @@ impl Volume {
         run(Command::new("mount").args(["-o", how]).arg(image).arg(folder));
     }
 
+    /// Unmounts the volume, and mounts it at `folder` from another loop device.
+    pub fn move_to_another_device(&self, folder: &Path) {
+        // Attached beside the one that it has: other tests take and leave devices meanwhile, so
+        // the next free one might be the same again.
+        let mut attach = Command::new("losetup");
+        let another = run(attach.args(["--find", "--show"]).arg(&self.image));
+        self.unmount();
+        run(Command::new("mount").arg(another.trim()).arg(folder));
+        // Takes effect when the volume is unmounted.
+        run(Command::new("losetup").args(["--detach", another.trim()]));
+    }
+
     pub fn unmount(&self) {
         unmount(&self.folder);
     }
@@ -347,12 +359,9 @@ fn mounted_elsewhere(base: &Path) {
         write_and_sync(&file);
         file.close(CloseMode::Fast).expect("close");
         let before = companions_in(&common);
-        volume.unmount();
-        // Takes the loop device, so that the volume gets another one.
-        let other = Volume::new("ext4", base, &format!("{end}-in-the-way")).expect("ext4");
         let elsewhere = base.join(format!("{end}-elsewhere"));
         fs::create_dir(&elsewhere).expect("a folder");
-        volume.mount_image(&volume.image, &elsewhere);
+        volume.move_to_another_device(&elsewhere);
         let path = elsewhere.join("state.dat");
         let error = open(&path, OnMismatch::Refuse).expect_err("perhaps a snapshot");
         let is_told = matches!(error, Error::Mismatch { why: Mismatch::MayBeSnapshot, .. });
@@ -365,7 +374,6 @@ fn mounted_elsewhere(base: &Path) {
         assert_eq!(companions_in(&common), left);
         drop(open(&path, OnMismatch::Refuse).expect("a plain file"));
         unmount(&elsewhere);
-        other.unmount();
         fs::remove_dir_all(&common).expect("remove");
         fs::create_dir(&common).expect("a folder");
     }

@@ -126,7 +126,7 @@ impl Left {
     fn new(ground: &Ground, scratch: &Scratch, closes: bool) -> Left {
         let home = scratch.file("state.dat");
         match closes {
-            true => make(ground.options(), &home).close(CloseMode::Fast).expect("close"),
+            true => drop(make(ground.options(), &home).close(CloseMode::Fast).expect("close")),
             false => drop(run_child(CHILD, &format!("words {}", ground.medium), &home)),
         }
         let reflection = common::reflections_in(scratch.path()).remove(0);
@@ -295,7 +295,7 @@ fn use_everything(ground: &Ground, home: &Path) -> Result<(), Error> {
     }
     let _maybe = file.sync();
     file.close(CloseMode::Fast)?;
-    options(ground).create(false).open(home)?.close(CloseMode::Fast)
+    options(ground).create(false).open(home)?.close(CloseMode::Fast).map(drop)
 }
 
 /// Reads the first and the last bytes of the file and of its snapshots.

@@ -41,6 +41,19 @@ impl Platform {
         )
     }
 
+    /// Returns device and inode of what is at a name, or `None` if nothing is there. Opens nothing.
+    pub fn identity_at(&self, name: &Name) -> io::Result<Option<(u64, u64)>> {
+        attempt!(
+            self,
+            call::STAT_PATH,
+            |_| at::identity(name),
+            [simulated => {
+                let there = simulated.machine.stat_path(name.path())?;
+                Ok(there.map(|there| (there.dev, there.ino)))
+            }]
+        )
+    }
+
     /// Renames a file. Fails with `AlreadyExists`, and replaces nothing, if something is at the new
     /// name.
     pub fn rename(&self, from: &Name, to: &Name) -> io::Result<()> {

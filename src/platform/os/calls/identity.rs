@@ -113,8 +113,8 @@ impl Platform {
         const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut identity = CacheIdentity { boot_id: self.boot_id()?, ..CacheIdentity::default() };
         let volumes = match home {
-            File::System(home) => [
-                cache::volume(home, home_lies_on),
+            File::System(_) => [
+                cache::volume(home.system(), home_lies_on),
                 at::with_open(folder, |folder| cache::volume(folder, folder_lies_on)),
             ],
             #[cfg(feature = "recorder")]

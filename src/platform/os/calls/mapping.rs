@@ -81,7 +81,16 @@ impl Platform {
     /// order. A hint that passes no gate: nothing depends on its result.
     pub fn will_need(&self, file: &File, mapping: &Mapping, offset: u64, len: u64) {
         match file {
-            File::System(file) => sys::will_need(file, mapping, offset, len),
+            File::System(_) => sys::will_need(file.system(), mapping, offset, len),
+            #[cfg(feature = "recorder")]
+            File::Simulated(_) => {}
+        }
+    }
+
+    /// As [`will_need`](Self::will_need), for the parts of the range that are no holes.
+    pub fn will_need_data(&self, file: &File, mapping: &Mapping, offset: u64, len: u64) {
+        match file {
+            File::System(_) => sys::will_need_data(file.system(), mapping, offset, len),
             #[cfg(feature = "recorder")]
             File::Simulated(_) => {}
         }
@@ -92,7 +101,7 @@ impl Platform {
     /// `true` if there is such a page.
     pub fn take_huge_page(&self, file: &File, mapping: &Mapping, offset: u64) -> bool {
         match file {
-            File::System(file) => sys::take_huge_page(file, mapping, offset),
+            File::System(_) => sys::take_huge_page(file.system(), mapping, offset),
             #[cfg(feature = "recorder")]
             File::Simulated(_) => false,
         }
@@ -112,7 +121,7 @@ impl Platform {
     /// range keeps its contents, also for threads that load and store there.
     pub fn forget_cached(&self, file: &File, mapping: &Mapping, offset: u64, len: u64) {
         match file {
-            File::System(file) => sys::forget_cached(file, mapping, offset, len),
+            File::System(_) => sys::forget_cached(file.system(), mapping, offset, len),
             #[cfg(feature = "recorder")]
             File::Simulated(_) => {}
         }

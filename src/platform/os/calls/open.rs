@@ -12,7 +12,6 @@ use crate::platform::os::{File, FileStat, Folder, Name, at, stat, sys};
 #[cfg(feature = "recorder")]
 use crate::platform::recorder::What;
 use crate::platform::{Platform, call};
-use std::fs::TryLockError;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +38,7 @@ impl Platform {
         attempt!(
             self,
             call::OPEN,
-            |_| at::open(name, how).map(File::System),
+            |_| at::open(name, how).map(File::from),
             [simulated => simulated.machine.open(name.path(), how).map(File::Simulated)]
         )
     }
@@ -114,28 +113,24 @@ impl Platform {
         }
     }
 
-    /// Returns another descriptor of the same open file: both share the lock.
-    pub fn duplicate(&self, file: &File) -> io::Result<File> {
-        attempt!(
-            self,
-            call::DUPLICATE,
-            |_| file.try_clone(),
-            [_simulated => file.try_clone()]
-        )
-    }
-
     /// Takes the exclusive lock on the file. Returns `false` if another process holds it.
     pub fn try_lock(&self, file: &File) -> io::Result<bool> {
         attempt!(
             self,
             call::LOCK,
-            |_| match file.system().try_lock() {
-                Ok(()) => Ok(true),
-                Err(TryLockError::WouldBlock) => Ok(false),
-                Err(TryLockError::Error(error)) => Err(error),
-            },
+            |_| file.open().try_lock(),
             [simulated => simulated.machine.try_lock(file.number())]
         )
+    }
+
+    /// Returns the number of a process that holds a lock on the file, a writer's first. Returns
+    /// `None` where the system does not tell it: it may be hidden from a container.
+    pub fn lock_holder(&self, file: &File) -> Option<u32> {
+        match self {
+            #[cfg(feature = "recorder")]
+            Platform::Simulated(_) => None,
+            _ => lock_holder(file.system()),
+        }
     }
 
     /// Takes a shared lock on the file, which excludes an exclusive one only. Returns `false` if
@@ -144,22 +139,18 @@ impl Platform {
         attempt!(
             self,
             call::LOCK,
-            |_| match file.system().try_lock_shared() {
-                Ok(()) => Ok(true),
-                Err(TryLockError::WouldBlock) => Ok(false),
-                Err(TryLockError::Error(error)) => Err(error),
-            },
+            |_| file.open().try_lock_shared(),
             // No other process reads there.
             [simulated => simulated.machine.try_lock(file.number())]
         )
     }
 
-    /// Releases the lock before the file is closed.
+    /// Releases the lock before the last handle of the file is dropped.
     pub fn unlock(&self, file: &File) -> io::Result<()> {
         attempt!(
             self,
             call::UNLOCK,
-            |_| file.system().unlock(),
+            |_| file.open().unlock(),
             [simulated => simulated.machine.unlock(file.number())]
         )
     }
@@ -179,4 +170,27 @@ impl Platform {
 fn simulated_name(path: &Path) -> io::Result<Name> {
     let (folder, name) = crate::platform::os::name::split(path).ok_or(ErrorKind::IsADirectory)?;
     Ok(Name::new(&Arc::new(Folder::new(folder.to_owned(), None)), name))
+}
+
+/// Reads the system's table of locks: `1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF`. A line
+/// names the file by the device's two numbers, in hexadecimal, and the inode.
+#[cfg(target_os = "linux")]
+fn lock_holder(file: &std::fs::File) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let stat = file.metadata().ok()?;
+    let (major, minor) = (libc::major(stat.dev()), libc::minor(stat.dev()));
+    let name = format!("{major:02x}:{minor:02x}:{}", stat.ino());
+    let table = std::fs::read_to_string("/proc/locks").ok()?;
+    let held = table.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, kind, process, found, ..] = words[..] else { return None };
+        let process = process.parse().ok().filter(|process| *process != 0)?;
+        (found == name).then_some((kind == "READ", process))
+    });
+    held.min().map(|(_, process)| process)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn lock_holder(_file: &std::fs::File) -> Option<u32> {
+    None
 }

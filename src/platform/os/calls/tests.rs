@@ -190,6 +190,20 @@ fn holes_and_data_are_found() {
     }
 }
 
+/// Where a number of `stat` has 32 bits, the call fails for such a file.
+#[test]
+fn the_name_of_a_long_file_has_its_identity() {
+    let p = Platform::native();
+    for dir in places() {
+        let s = Scratch::new(dir, &p);
+        p.set_file_len(&s.file, FileId::Home, 5 << 30).unwrap();
+        let stat = p.stat(&s.file).unwrap();
+        assert_eq!(p.identity_at(&s.name).unwrap(), Some((stat.dev, stat.ino)));
+        let none = p.identity_at(&s.name.with_suffix("none"));
+        assert_eq!(none.unwrap(), None);
+    }
+}
+
 #[test]
 fn identity_names_locks_and_attributes() {
     let p = Platform::native();
