@@ -5,6 +5,9 @@
  *
  * Threads: any number of threads may use a file at once, and one at a time a transaction or a
  * stage.
+ * Cancellation: a call of a cancelled thread goes on to its end. Calls on a file or a transaction
+ * are points of cancellation before they begin, except ato_get_stats and those that make a handle
+ * or a mapping or take one back. No other call is one. The asynchronous type is not safe.
  * Fork: a child cannot use the handles and mappings of its parent (ATO_EFORKED). It opens the file
  * anew, after the parent has closed it. A child that only calls exec or _exit is fine.
  * Signals: no call is safe in a signal handler.
@@ -51,6 +54,11 @@
 // A stream is damaged, ends too early, or does not fit the file. `ato_last_error` says which. The
 // file is unchanged.
 #define ATO_ESTREAM -10008
+
+// No error: `ato_close` has closed the file, which is complete as it is. But the process has lost
+// the right to remove its companions. They hold nothing any more, and the next open removes them.
+// `ato_last_error` names the call that was refused.
+#define ATO_CLOSED_WITH_COMPANIONS 1
 
 // `ato_survives`: nothing before the next sync.
 #define ATO_SURVIVES_NOTHING 0
@@ -356,7 +364,22 @@ const char *ato_version(void);
 // Returns the message of the latest call of this thread that failed: what failed, where, and what
 // the caller can do. Empty if none has failed. Never NULL. Valid until the next failed call of the
 // thread.
+//
+// Goroutines, and tasks of a pool, may go on in another thread between two calls: they use
+// `ato_explain`.
 const char *ato_last_error(void);
+
+// Copies the message of a failed call into the caller's buffer, and returns `code`, which is what
+// the call has returned. Written around the call, `ato_explain(ato_sync(file, NULL), text, len)`,
+// it belongs to that call whatever other threads do. Where a statement may move to another thread,
+// as in Go, a function in C has both.
+//
+// The text ends with a zero byte, and is cut off if it is longer than the buffer. It is empty if
+// `code` is 0. Does nothing else with a buffer that is NULL or has no bytes.
+//
+// Requires:
+// `buffer` is NULL, or names `len` bytes for this call alone.
+int ato_explain(int code, char *buffer, size_t len);
 
 // Opens a file, or creates it if the options say so. `options` may be NULL. Stores the handle.
 //
@@ -368,7 +391,10 @@ const char *ato_last_error(void);
 int ato_open(const char *path, const struct ato_options *options, struct ato_file **file);
 
 // Closes a file in one of the ways `ATO_CLOSE_`... . The handle is invalid afterwards, also after
-// an error. Does nothing with NULL.
+// an error. Does nothing with NULL. Needs no free descriptor, and works after `chroot`.
+//
+// Returns `ATO_CLOSED_WITH_COMPANIONS`, which is no error, if the file is closed and complete, and
+// the process may not remove its companions any more.
 //
 // Exception: `-EBUSY` while a transaction is open, a stage is not dropped, or a mapping owns the
 // handle, and `-EINVAL` for an unknown way to close. The handle then stays open.
@@ -440,6 +466,8 @@ int ato_durable_number(const struct ato_file *file, uint64_t *number);
 
 // Waits until the durable point of this number is made, and makes it if no other thread does.
 // Threads that wait share one barrier.
+//
+// Returns `-EINVAL` above the number of `ato_next_durable_number`: no point has that number yet.
 //
 // Requires:
 // `file` is an open handle.

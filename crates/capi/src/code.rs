@@ -30,6 +30,11 @@ pub const ATO_EDAMAGED: c_int = -10007;
 /// file is unchanged.
 pub const ATO_ESTREAM: c_int = -10008;
 
+/// No error: `ato_close` has closed the file, which is complete as it is. But the process has lost
+/// the right to remove its companions. They hold nothing any more, and the next open removes them.
+/// `ato_last_error` names the call that was refused.
+pub const ATO_CLOSED_WITH_COMPANIONS: c_int = 1;
+
 /// Returns the number of an error.
 pub(crate) fn of(error: &Error) -> c_int {
     let errno = match error {
@@ -43,12 +48,12 @@ pub(crate) fn of(error: &Error) -> c_int {
         Error::Conflict { .. } => libc::EAGAIN,
         Error::SelfConflict { .. } => libc::EDEADLK,
         Error::ReadOnly { .. } => libc::EROFS,
-        Error::Pinned { .. } | Error::Busy { .. } => libc::EBUSY,
+        Error::Pinned { .. } | Error::Busy { .. } | Error::StillOpen { .. } => libc::EBUSY,
         Error::NoAddressSpace { .. } => libc::ENOMEM,
         Error::DanglingLink { .. } => libc::ENOENT,
         Error::NotRegular { .. } | Error::OtherFile { .. } => libc::EINVAL,
         Error::UnsupportedFileSystem { .. } | Error::UnsupportedMedium { .. } => libc::ENOTSUP,
-        Error::Untrusted { .. } => libc::EPERM,
+        Error::Untrusted { .. } | Error::Reserved { .. } => libc::EPERM,
         Error::MountedAlone { .. } => libc::EXDEV,
         Error::Io { source, .. }
         | Error::NoThread { source, .. }
@@ -113,7 +118,11 @@ mod tests {
             (Error::Conflict { path: path.clone() }, -libc::EAGAIN),
             (Error::ReadOnly { path: path.clone() }, -libc::EROFS),
             (Error::Pinned { path: path.clone(), len }, -libc::EBUSY),
-            (Error::Busy { path: path.clone(), in_this_process: true }, -libc::EBUSY),
+            (
+                Error::Busy { path: path.clone(), in_this_process: true, process: None },
+                -libc::EBUSY,
+            ),
+            (Error::Reserved { path: path.clone(), offset }, -libc::EPERM),
             (Error::NotWritable { path: path.clone(), source: source() }, -libc::EDQUOT),
             (Error::Forked { path: path.clone() }, ATO_EFORKED),
             (Error::Poisoned { path: path.clone(), cause: String::new() }, ATO_EPOISONED),

@@ -1,6 +1,6 @@
 //! Calls on an open file.
 
-use crate::boundary::{Failure, Result, Shared, ato_file, call};
+use crate::boundary::{Failure, Result, Shared, ato_file, call, close, end_if_cancelled};
 use crate::memory;
 use crate::options::{self, ato_options};
 use atomic_mmap::{AtomicMappedFile, Options, Survives};
@@ -36,6 +36,7 @@ pub(crate) unsafe fn on(
     file: *const ato_file,
     body: impl FnOnce(&AtomicMappedFile) -> Result<()>,
 ) -> c_int {
+    end_if_cancelled();
     call(|| {
         // SAFETY: the handle is open.
         unsafe { memory::reference(file, "file") }?.shared.with(body)
@@ -77,7 +78,7 @@ unsafe fn get<T>(
 /// # Safety
 /// `path` is a text. `options` is NULL or initialised. `file` names memory for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_open(
+pub unsafe extern "C-unwind" fn ato_open(
     path: *const c_char,
     options: *const ato_options,
     file: *mut *mut ato_file,
@@ -115,7 +116,10 @@ pub(crate) unsafe fn new_handle(
 }
 
 /// Closes a file in one of the ways `ATO_CLOSE_`... . The handle is invalid afterwards, also after
-/// an error. Does nothing with NULL.
+/// an error. Does nothing with NULL. Needs no free descriptor, and works after `chroot`.
+///
+/// Returns `ATO_CLOSED_WITH_COMPANIONS`, which is no error, if the file is closed and complete, and
+/// the process may not remove its companions any more.
 ///
 /// Exception: `-EBUSY` while a transaction is open, a stage is not dropped, or a mapping owns the
 /// handle, and `-EINVAL` for an unknown way to close. The handle then stays open.
@@ -123,7 +127,7 @@ pub(crate) unsafe fn new_handle(
 /// # Safety
 /// `file` is NULL, or an open handle. No other thread uses it during or after the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_close(file: *mut ato_file, mode: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn ato_close(file: *mut ato_file, mode: c_int) -> c_int {
     call(|| {
         let mode = options::close_mode(mode)?;
         // SAFETY: the handle is open.
@@ -138,7 +142,7 @@ pub unsafe extern "C" fn ato_close(file: *mut ato_file, mode: c_int) -> c_int {
         // SAFETY: `ato_open` made the handle by `Box`, and the caller gives it up.
         let handle = unsafe { Box::from_raw(file) };
         match Arc::try_unwrap(handle.shared) {
-            Ok(shared) => Ok(shared.into_file().close(mode)?),
+            Ok(shared) => close(shared.into_file(), mode),
             Err(_) => unreachable!("the count was one, and no other thread uses the handle"),
         }
     })
@@ -151,7 +155,7 @@ pub unsafe extern "C" fn ato_close(file: *mut ato_file, mode: c_int) -> c_int {
 /// # Safety
 /// `file` is an open handle. `buffer` names `len` bytes for this call alone.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_read(
+pub unsafe extern "C-unwind" fn ato_read(
     file: *const ato_file,
     offset: u64,
     buffer: *mut c_void,
@@ -169,7 +173,7 @@ pub unsafe extern "C" fn ato_read(
 /// # Safety
 /// `file` is an open handle. `buffer` names `len` bytes that do not change during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_write(
+pub unsafe extern "C-unwind" fn ato_write(
     file: *const ato_file,
     offset: u64,
     buffer: *const c_void,
@@ -188,7 +192,7 @@ pub unsafe extern "C" fn ato_write(
 /// # Safety
 /// `file` is an open handle. `buffer` names `len` bytes that do not change during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_write_eager(
+pub unsafe extern "C-unwind" fn ato_write_eager(
     file: *const ato_file,
     offset: u64,
     buffer: *const c_void,
@@ -205,7 +209,7 @@ pub unsafe extern "C" fn ato_write_eager(
 /// `file` is an open handle. `parts` names `count` parts, and each part names its bytes, which do
 /// not change during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_writev(
+pub unsafe extern "C-unwind" fn ato_writev(
     file: *const ato_file,
     parts: *const ato_part,
     count: usize,
@@ -227,7 +231,7 @@ pub unsafe extern "C" fn ato_writev(
 /// # Safety
 /// `file` is an open handle. `buffer` names `len` bytes that do not change during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_replace(
+pub unsafe extern "C-unwind" fn ato_replace(
     file: *const ato_file,
     buffer: *const c_void,
     len: usize,
@@ -242,7 +246,7 @@ pub unsafe extern "C" fn ato_replace(
 /// # Safety
 /// `file` is an open handle. `number` is NULL, or names memory for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_sync(file: *const ato_file, number: *mut u64) -> c_int {
+pub unsafe extern "C-unwind" fn ato_sync(file: *const ato_file, number: *mut u64) -> c_int {
     // SAFETY: the caller names the handle and the place.
     unsafe { get(file, number, |file| Ok(file.sync()?)) }
 }
@@ -253,7 +257,10 @@ pub unsafe extern "C" fn ato_sync(file: *const ato_file, number: *mut u64) -> c_
 /// # Safety
 /// `file` is an open handle. `number` names memory for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_next_durable_number(file: *const ato_file, number: *mut u64) -> c_int {
+pub unsafe extern "C-unwind" fn ato_next_durable_number(
+    file: *const ato_file,
+    number: *mut u64,
+) -> c_int {
     // SAFETY: the caller names the handle and the place.
     unsafe { get(file, number, |file| Ok(file.next_durable_number())) }
 }
@@ -263,7 +270,10 @@ pub unsafe extern "C" fn ato_next_durable_number(file: *const ato_file, number: 
 /// # Safety
 /// `file` is an open handle. `number` names memory for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_durable_number(file: *const ato_file, number: *mut u64) -> c_int {
+pub unsafe extern "C-unwind" fn ato_durable_number(
+    file: *const ato_file,
+    number: *mut u64,
+) -> c_int {
     // SAFETY: the caller names the handle and the place.
     unsafe { get(file, number, |file| Ok(file.durable_number())) }
 }
@@ -271,13 +281,20 @@ pub unsafe extern "C" fn ato_durable_number(file: *const ato_file, number: *mut 
 /// Waits until the durable point of this number is made, and makes it if no other thread does.
 /// Threads that wait share one barrier.
 ///
+/// Returns `-EINVAL` above the number of `ato_next_durable_number`: no point has that number yet.
+///
 /// # Safety
 /// `file` is an open handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_wait_durable(file: *const ato_file, number: u64) -> c_int {
+pub unsafe extern "C-unwind" fn ato_wait_durable(file: *const ato_file, number: u64) -> c_int {
     // SAFETY: the caller names the handle.
     unsafe {
         on(file, |file| {
+            let next = file.next_durable_number();
+            if number > next {
+                let text = format!("no durable point has number {number} yet; the next has {next}");
+                return Err(Failure::argument(text));
+            }
             file.wait_durable(number)?;
             Ok(())
         })
@@ -292,7 +309,7 @@ pub unsafe extern "C" fn ato_wait_durable(file: *const ato_file, number: u64) ->
 /// # Safety
 /// `file` is an open handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_set_len(file: *const ato_file, len: u64) -> c_int {
+pub unsafe extern "C-unwind" fn ato_set_len(file: *const ato_file, len: u64) -> c_int {
     // SAFETY: the caller names the handle.
     unsafe { on(file, |file| Ok(file.set_len(len)?)) }
 }
@@ -302,7 +319,7 @@ pub unsafe extern "C" fn ato_set_len(file: *const ato_file, len: u64) -> c_int {
 /// # Safety
 /// `file` is an open handle. `len` names memory for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_len(file: *const ato_file, len: *mut u64) -> c_int {
+pub unsafe extern "C-unwind" fn ato_len(file: *const ato_file, len: *mut u64) -> c_int {
     // SAFETY: the caller names the handle and the place.
     unsafe { get(file, len, |file| Ok(file.len())) }
 }
@@ -313,7 +330,7 @@ pub unsafe extern "C" fn ato_len(file: *const ato_file, len: *mut u64) -> c_int 
 /// # Safety
 /// `file` is an open handle. `pages` is NULL, or names memory for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_deploy(
+pub unsafe extern "C-unwind" fn ato_deploy(
     file: *const ato_file,
     offset: u64,
     len: u64,
@@ -328,7 +345,10 @@ pub unsafe extern "C" fn ato_deploy(
 /// # Safety
 /// `file` is an open handle. `policy` names memory for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_deploy_policy(file: *const ato_file, policy: *mut c_int) -> c_int {
+pub unsafe extern "C-unwind" fn ato_deploy_policy(
+    file: *const ato_file,
+    policy: *mut c_int,
+) -> c_int {
     // SAFETY: the caller names the handle and the place.
     unsafe { get(file, policy, |file| options::of_deploy(file.deploy_policy())) }
 }
@@ -341,7 +361,10 @@ pub unsafe extern "C" fn ato_deploy_policy(file: *const ato_file, policy: *mut c
 /// # Safety
 /// `file` is an open handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_set_deploy_policy(file: *const ato_file, policy: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn ato_set_deploy_policy(
+    file: *const ato_file,
+    policy: c_int,
+) -> c_int {
     // SAFETY: the caller names the handle.
     unsafe {
         on(file, |file| {
@@ -356,7 +379,7 @@ pub unsafe extern "C" fn ato_set_deploy_policy(file: *const ato_file, policy: c_
 /// # Safety
 /// `file` is an open handle. `path` is a text.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_copy_to(file: *const ato_file, path: *const c_char) -> c_int {
+pub unsafe extern "C-unwind" fn ato_copy_to(file: *const ato_file, path: *const c_char) -> c_int {
     // SAFETY: the caller names the handle and the text.
     unsafe { on(file, |file| Ok(file.copy_to(memory::path(path)?)?)) }
 }
@@ -367,7 +390,7 @@ pub unsafe extern "C" fn ato_copy_to(file: *const ato_file, path: *const c_char)
 /// # Safety
 /// `file` is an open handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_health(file: *const ato_file) -> c_int {
+pub unsafe extern "C-unwind" fn ato_health(file: *const ato_file) -> c_int {
     // SAFETY: the caller names the handle.
     unsafe { on(file, |file| Ok(file.health()?)) }
 }
@@ -377,7 +400,7 @@ pub unsafe extern "C" fn ato_health(file: *const ato_file) -> c_int {
 /// # Safety
 /// `file` is an open handle. `medium` names memory for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_medium(file: *const ato_file, medium: *mut c_int) -> c_int {
+pub unsafe extern "C-unwind" fn ato_medium(file: *const ato_file, medium: *mut c_int) -> c_int {
     // SAFETY: the caller names the handle and the place.
     unsafe { get(file, medium, |file| Ok(options::of_medium(file.medium()))) }
 }
@@ -388,7 +411,7 @@ pub unsafe extern "C" fn ato_medium(file: *const ato_file, medium: *mut c_int) -
 /// # Safety
 /// `file` is an open handle. Each place is NULL, or names memory for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_survives(
+pub unsafe extern "C-unwind" fn ato_survives(
     file: *const ato_file,
     at_once: *mut c_int,
     after_sync: *mut c_int,

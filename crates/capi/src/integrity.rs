@@ -50,7 +50,7 @@ impl From<Verification> for ato_verification {
 /// # Safety
 /// `file` is an open handle. `report` names `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_verify(
+pub unsafe extern "C-unwind" fn ato_verify(
     file: *const ato_file,
     offset: u64,
     len: u64,

@@ -45,13 +45,13 @@ pub const ATO_VERSION_NUMBER: c_int = 1000;
 
 /// Returns [`ATO_VERSION_NUMBER`] of the library that is linked.
 #[unsafe(no_mangle)]
-pub extern "C" fn ato_version_number() -> c_int {
+pub extern "C-unwind" fn ato_version_number() -> c_int {
     ATO_VERSION_NUMBER
 }
 
 /// Returns the version of the library that is linked, as text. Never NULL, valid for ever.
 #[unsafe(no_mangle)]
-pub extern "C" fn ato_version() -> *const c_char {
+pub extern "C-unwind" fn ato_version() -> *const c_char {
     const VERSION: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(
         concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes(),
     ) {

@@ -7,7 +7,7 @@
 //! Invariant: a range is in `MAPPINGS` exactly while it is reserved. So no address of another use
 //! of the memory is taken for a place in a file.
 
-use crate::boundary::{Failure, Result, Shared, ato_file, call};
+use crate::boundary::{Failure, Result, Shared, ato_file, call, close};
 use crate::memory;
 use crate::options;
 use atomic_mmap::{AtomicMappedFile, DeployPolicy};
@@ -112,7 +112,7 @@ fn place(address: usize, len: usize) -> Result<Option<Place>> {
 /// # Safety
 /// `path` is a text. `file` is NULL, or names memory for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_mmap(
+pub unsafe extern "C-unwind" fn ato_mmap(
     path: *const c_char,
     len: usize,
     flags: c_int,
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn ato_mmap(
 /// An address that lies in no mapping names `len` bytes, which nothing else changes, or uses if it
 /// is `to`, during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_memcpy(
+pub unsafe extern "C-unwind" fn ato_memcpy(
     to: *mut c_void,
     from: *const c_void,
     len: usize,
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn ato_memcpy(
 /// # Safety
 /// No thread uses the handle of the mapping during or after the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_munmap(address: *mut c_void, len: usize, mode: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn ato_munmap(address: *mut c_void, len: usize, mode: c_int) -> c_int {
     call(|| {
         let mode = options::close_mode(mode)?;
         let start = address as usize;
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn ato_munmap(address: *mut c_void, len: usize, mode: c_in
             drop(unsafe { Box::from_raw(mapping.handle.0) });
         }
         match Arc::try_unwrap(mapping.shared) {
-            Ok(shared) => Ok(shared.into_file().close(mode)?),
+            Ok(shared) => close(shared.into_file(), mode),
             Err(_) => unreachable!("nothing else had the file, and nothing could get it"),
         }
     })

@@ -72,8 +72,9 @@ pub const ATO_INTEGRITY_ON_READ: c_int = 3;
 
 /// A function that hears of damage: `len` bytes from `offset` on of the file `path`. `path` ends
 /// with a zero byte, and is valid during the call. `user` is `on_damage_user` of the options.
-pub type ato_on_damage =
-    Option<unsafe extern "C" fn(user: *mut c_void, path: *const c_char, offset: u64, len: u64)>;
+pub type ato_on_damage = Option<
+    unsafe extern "C-unwind" fn(user: *mut c_void, path: *const c_char, offset: u64, len: u64),
+>;
 
 /// How a file is opened. `ato_options_init` sets each field to its default.
 #[repr(C)]
@@ -178,7 +179,7 @@ const LONGEST: usize = 1024;
 /// # Safety
 /// `options` is NULL, or names `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_options_init(options: *mut ato_options, size: usize) {
+pub unsafe extern "C-unwind" fn ato_options_init(options: *mut ato_options, size: usize) {
     if options.is_null() {
         return;
     }
@@ -278,7 +279,7 @@ unsafe fn convert(from: &ato_options) -> Result<Options> {
 
 /// A program's function that hears of damage.
 struct Listener {
-    call: unsafe extern "C" fn(*mut c_void, *const c_char, u64, u64),
+    call: unsafe extern "C-unwind" fn(*mut c_void, *const c_char, u64, u64),
     user: *mut c_void,
 }
 

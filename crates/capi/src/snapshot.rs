@@ -64,7 +64,7 @@ impl From<SnapshotInfo> for ato_snapshot_info {
 /// # Safety
 /// `file` is an open handle. `name` is a text.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_snapshot(file: *const ato_file, name: *const c_char) -> c_int {
+pub unsafe extern "C-unwind" fn ato_snapshot(file: *const ato_file, name: *const c_char) -> c_int {
     // SAFETY: the caller names the handle and the text.
     unsafe {
         on(file, |file| {
@@ -81,7 +81,10 @@ pub unsafe extern "C" fn ato_snapshot(file: *const ato_file, name: *const c_char
 /// # Safety
 /// `file` is an open handle. `name` is a text.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_snapshot_drop(file: *const ato_file, name: *const c_char) -> c_int {
+pub unsafe extern "C-unwind" fn ato_snapshot_drop(
+    file: *const ato_file,
+    name: *const c_char,
+) -> c_int {
     // SAFETY: the caller names the handle and the text.
     unsafe { on(file, |file| Ok(file.drop_snapshot(memory::text(name, "name")?)?)) }
 }
@@ -95,7 +98,7 @@ pub unsafe extern "C" fn ato_snapshot_drop(file: *const ato_file, name: *const c
 /// # Safety
 /// `file` is an open handle. `name` is a text, and so is `undo` unless it is NULL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_snapshot_rollback(
+pub unsafe extern "C-unwind" fn ato_snapshot_rollback(
     file: *const ato_file,
     name: *const c_char,
     undo: *const c_char,
@@ -117,7 +120,7 @@ pub unsafe extern "C" fn ato_snapshot_rollback(
 /// # Safety
 /// `file` is an open handle. `name` is a text. `buffer` names `len` bytes for this call alone.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_snapshot_read(
+pub unsafe extern "C-unwind" fn ato_snapshot_read(
     file: *const ato_file,
     name: *const c_char,
     offset: u64,
@@ -144,7 +147,7 @@ pub unsafe extern "C" fn ato_snapshot_read(
 /// `file` is an open handle. `snapshots` names `room` structures of `size` bytes. `count` is NULL,
 /// or names memory for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_snapshot_list(
+pub unsafe extern "C-unwind" fn ato_snapshot_list(
     file: *const ato_file,
     snapshots: *mut ato_snapshot_info,
     size: usize,

@@ -116,7 +116,7 @@ pub(crate) unsafe fn with_stages(
 /// # Safety
 /// `file` is an open handle. `stage` names memory for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_stage_begin(
+pub unsafe extern "C-unwind" fn ato_stage_begin(
     file: *const ato_file,
     offset: u64,
     len: u64,
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn ato_stage_begin(
 /// # Safety
 /// `stage` was not dropped. `buffer` names `len` bytes that do not change during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_stage_write(
+pub unsafe extern "C-unwind" fn ato_stage_write(
     stage: *mut ato_stage,
     offset: u64,
     buffer: *const c_void,
@@ -161,7 +161,11 @@ pub unsafe extern "C" fn ato_stage_write(
 /// # Safety
 /// `stage` was not dropped.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_stage_zero(stage: *mut ato_stage, offset: u64, len: u64) -> c_int {
+pub unsafe extern "C-unwind" fn ato_stage_zero(
+    stage: *mut ato_stage,
+    offset: u64,
+    len: u64,
+) -> c_int {
     // SAFETY: the caller names the stage.
     unsafe { on(stage, |stage| Ok(stage.zero(range(offset, len)?)?)) }
 }
@@ -180,7 +184,7 @@ pub unsafe extern "C" fn ato_stage_zero(stage: *mut ato_stage, offset: u64, len:
 /// `stage` was not dropped. `fd` stays open during the call. `received` is NULL, or names memory
 /// for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_stage_fill_from(
+pub unsafe extern "C-unwind" fn ato_stage_fill_from(
     stage: *mut ato_stage,
     offset: u64,
     len: u64,
@@ -221,7 +225,7 @@ fn filled_from_start(stage: &Stage<'_>, range: &Range<u64>) -> u64 {
 /// `stage` was not dropped. `fd` stays open during the call. `received` is NULL, or names memory
 /// for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_stage_read_from(
+pub unsafe extern "C-unwind" fn ato_stage_read_from(
     stage: *mut ato_stage,
     offset: u64,
     len: u64,
@@ -245,7 +249,7 @@ pub unsafe extern "C" fn ato_stage_read_from(
 /// # Safety
 /// `stage` was not dropped. `bytes` names memory for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_stage_lent(stage: *mut ato_stage, bytes: *mut u64) -> c_int {
+pub unsafe extern "C-unwind" fn ato_stage_lent(stage: *mut ato_stage, bytes: *mut u64) -> c_int {
     // SAFETY: the caller names the stage and the place.
     unsafe {
         on(stage, |stage| {
@@ -267,7 +271,7 @@ pub unsafe extern "C" fn ato_stage_lent(stage: *mut ato_stage, bytes: *mut u64) 
 /// # Safety
 /// `file` is an open handle. `stages` names `count` stages that were not dropped.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_commit_stages(
+pub unsafe extern "C-unwind" fn ato_commit_stages(
     file: *const ato_file,
     stages: *const *mut ato_stage,
     count: usize,
@@ -283,7 +287,7 @@ pub unsafe extern "C" fn ato_commit_stages(
 /// # Safety
 /// `stage` is NULL, or a stage that no thread uses again.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_stage_drop(stage: *mut ato_stage) {
+pub unsafe extern "C-unwind" fn ato_stage_drop(stage: *mut ato_stage) {
     let _none_can_fail = call(|| {
         if !stage.is_null() {
             // SAFETY: `ato_stage_begin` made it by `Box`, and the caller gives it up.

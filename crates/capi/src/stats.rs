@@ -133,7 +133,7 @@ impl From<atomic_mmap::Stats> for ato_stats {
 /// # Safety
 /// `file` is an open handle. `stats` names `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_get_stats(
+pub unsafe extern "C-unwind" fn ato_get_stats(
     file: *const ato_file,
     stats: *mut ato_stats,
     size: usize,

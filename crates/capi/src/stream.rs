@@ -43,7 +43,7 @@ pub(crate) unsafe fn borrowed(fd: c_int) -> Result<ManuallyDrop<File>> {
 /// `file` is an open handle. `to` is a text, and so is `from` unless it is NULL. `fd` stays open
 /// during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_export(
+pub unsafe extern "C-unwind" fn ato_export(
     file: *const ato_file,
     from: *const c_char,
     to: *const c_char,
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn ato_export(
 /// `file` is an open handle. `fd` stays open during the call. `number` is NULL, or names memory for
 /// a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_import(
+pub unsafe extern "C-unwind" fn ato_import(
     file: *const ato_file,
     fd: c_int,
     is_to_replace: c_int,
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn ato_import(
 /// `path` is a text. `options` is NULL or initialised. `fd` stays open during the call. `file`
 /// names memory for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_import_new(
+pub unsafe extern "C-unwind" fn ato_import_new(
     path: *const c_char,
     options: *const ato_options,
     fd: c_int,
@@ -132,7 +132,10 @@ pub unsafe extern "C" fn ato_import_new(
 /// # Safety
 /// `path` is a text. `frames` names memory for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_import_progress(path: *const c_char, frames: *mut u64) -> c_int {
+pub unsafe extern "C-unwind" fn ato_import_progress(
+    path: *const c_char,
+    frames: *mut u64,
+) -> c_int {
     crate::boundary::call(|| {
         // SAFETY: the caller names the text and the place.
         unsafe {

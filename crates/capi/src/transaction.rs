@@ -1,6 +1,6 @@
 //! Calls on a transaction: several reads and writes as one operation.
 
-use crate::boundary::{Failure, Result, Shared, ato_file, call};
+use crate::boundary::{Failure, Result, Shared, ato_file, call, end_if_cancelled};
 use crate::memory;
 use crate::stage::{ato_stage, with_stages};
 use atomic_mmap::Transaction;
@@ -41,6 +41,7 @@ impl ato_tx {
 /// # Safety
 /// `tx` is NULL, or an open transaction that no other thread uses.
 unsafe fn on(tx: *mut ato_tx, body: impl FnOnce(&mut Transaction<'static>) -> Result<()>) -> c_int {
+    end_if_cancelled();
     call(|| {
         // SAFETY: the caller names a transaction for this call alone.
         let tx = unsafe { tx.as_mut() };
@@ -56,7 +57,7 @@ unsafe fn on(tx: *mut ato_tx, body: impl FnOnce(&mut Transaction<'static>) -> Re
 /// # Safety
 /// `file` is an open handle. `tx` names memory for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_tx_begin(file: *const ato_file, tx: *mut *mut ato_tx) -> c_int {
+pub unsafe extern "C-unwind" fn ato_tx_begin(file: *const ato_file, tx: *mut *mut ato_tx) -> c_int {
     call(|| {
         if tx.is_null() {
             return Err(Failure::argument("there is no place for the transaction"));
@@ -80,7 +81,7 @@ pub unsafe extern "C" fn ato_tx_begin(file: *const ato_file, tx: *mut *mut ato_t
 /// # Safety
 /// `tx` is an open transaction. `buffer` names `len` bytes for this call alone.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_tx_read(
+pub unsafe extern "C-unwind" fn ato_tx_read(
     tx: *mut ato_tx,
     offset: u64,
     buffer: *mut c_void,
@@ -95,7 +96,7 @@ pub unsafe extern "C" fn ato_tx_read(
 /// # Safety
 /// `tx` is an open transaction. `buffer` names `len` bytes that do not change during the call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_tx_write(
+pub unsafe extern "C-unwind" fn ato_tx_write(
     tx: *mut ato_tx,
     offset: u64,
     buffer: *const c_void,
@@ -110,7 +111,7 @@ pub unsafe extern "C" fn ato_tx_write(
 /// # Safety
 /// `tx` is an open transaction.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_tx_set_len(tx: *mut ato_tx, len: u64) -> c_int {
+pub unsafe extern "C-unwind" fn ato_tx_set_len(tx: *mut ato_tx, len: u64) -> c_int {
     // SAFETY: the caller names the transaction.
     unsafe { on(tx, |tx| Ok(tx.set_len(len)?)) }
 }
@@ -120,7 +121,7 @@ pub unsafe extern "C" fn ato_tx_set_len(tx: *mut ato_tx, len: u64) -> c_int {
 /// # Safety
 /// `tx` is an open transaction. `len` names memory for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_tx_len(tx: *mut ato_tx, len: *mut u64) -> c_int {
+pub unsafe extern "C-unwind" fn ato_tx_len(tx: *mut ato_tx, len: *mut u64) -> c_int {
     // SAFETY: the caller names the transaction and the place.
     unsafe {
         on(tx, |tx| {
@@ -138,7 +139,7 @@ pub unsafe extern "C" fn ato_tx_len(tx: *mut ato_tx, len: *mut u64) -> c_int {
 /// # Safety
 /// `tx` is NULL, or an open transaction that no thread uses again.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_tx_commit(tx: *mut ato_tx) -> c_int {
+pub unsafe extern "C-unwind" fn ato_tx_commit(tx: *mut ato_tx) -> c_int {
     call(|| {
         if tx.is_null() {
             return Err(Failure::argument("the transaction is NULL"));
@@ -159,7 +160,7 @@ pub unsafe extern "C" fn ato_tx_commit(tx: *mut ato_tx) -> c_int {
 /// `tx` is NULL, or an open transaction that no thread uses again. `stages` names `count` stages
 /// that were not dropped.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_tx_commit_with(
+pub unsafe extern "C-unwind" fn ato_tx_commit_with(
     tx: *mut ato_tx,
     stages: *const *mut ato_stage,
     count: usize,
@@ -179,7 +180,7 @@ pub unsafe extern "C" fn ato_tx_commit_with(
 /// # Safety
 /// `tx` is NULL, or an open transaction that no thread uses again.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ato_tx_rollback(tx: *mut ato_tx) {
+pub unsafe extern "C-unwind" fn ato_tx_rollback(tx: *mut ato_tx) {
     let _none_can_fail = call(|| {
         if !tx.is_null() {
             // SAFETY: `ato_tx_begin` made it by `Box`, and the caller gives it up.

@@ -26,6 +26,79 @@ static void *read_elsewhere(void *file)
     return NULL;
 }
 
+static int ends[2], exported;
+
+/* Its cancellation is pending from the call on that `cancellation` meets in a write to the pipe. */
+static void *is_cancelled(void *argument)
+{
+    ato_file *file = argument, *own;
+    ato_tx *tx;
+
+    CHECK(ato_tx_begin(file, &tx) == 0);
+    CHECK(ato_export(file, NULL, "one", 0, ends[1]) == 0);
+    own = opened("of-the-thread.dat", 1000);
+    CHECK(ato_close(own, ATO_CLOSE_SPATIAL) == 0);
+    ato_tx_rollback(tx);
+    exported = 1;
+    ato_write(file, 0, "never", 5);
+    CHECK(!"it goes on");
+    return NULL;
+}
+
+/* It was ended by "FATAL: exception not rethrown" and SIGABRT in a call of the system. */
+static void cancellation(const char *path)
+{
+    ato_file *file = opened(path, 1 << 20);
+    pthread_t thread;
+    void *result;
+    char buffer[4096], *bytes = malloc(1 << 20);
+
+    memset(bytes, 'x', 1 << 20);
+    CHECK(ato_write(file, 0, bytes, 1 << 20) == 0 && ato_snapshot(file, "one") == 0);
+    CHECK(pipe(ends) == 0 && pthread_create(&thread, NULL, is_cancelled, file) == 0);
+    CHECK(read(ends[0], buffer, 1) == 1 && pthread_cancel(thread) == 0);
+    /* The stream is longer than a pipe holds, so the call is under way. Its end fits a pipe. */
+    for (ssize_t left = 1 << 20, n; left > 0; left -= n)
+        CHECK((n = read(ends[0], buffer, sizeof buffer)) > 0);
+    CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+    CHECK(exported);
+    CHECK(ato_read(file, 0, buffer, 5) == 0 && memcmp(buffer, "xxxxx", 5) == 0);
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+    close(ends[0]);
+    close(ends[1]);
+    free(bytes);
+}
+
+/* A task fails in one thread, and reads its message in another one, which has failed otherwise. */
+static void *fails_elsewhere(void *message)
+{
+    CHECK(ato_explain(ato_open("/nowhere/\xc3\xa4", NULL, NULL), message, 400) == -EINVAL);
+    return NULL;
+}
+
+static void messages(const char *path)
+{
+    ato_file *file = opened(path, 1000);
+    char message[400] = "", whole[400], byte;
+    pthread_t thread;
+
+    CHECK(pthread_create(&thread, NULL, fails_elsewhere, message) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(ato_explain(ato_read(file, 7777, &byte, 1), whole, sizeof whole) == -ERANGE);
+    CHECK(strstr(message, "handle") != NULL && strstr(whole, "7777") != NULL);
+    CHECK(ato_explain(ato_read(file, 0, &byte, 1), whole, sizeof whole) == 0 && whole[0] == 0);
+    CHECK(ato_explain(-ERANGE, NULL, 9) == -ERANGE && ato_explain(-ERANGE, message, 0) == -ERANGE);
+
+    /* A cut message is text as well. */
+    ato_file *none;
+    CHECK(ato_explain(ato_open("/nowhere/\xc3\xa4", NULL, &none), message, 400) == -ENOENT);
+    size_t before = (size_t)(strstr(message, "\xc3\xa4") - message);
+    CHECK(ato_explain(-ENOENT, whole, before + 2) == -ENOENT && strlen(whole) == before);
+    CHECK(ato_explain(-ENOENT, whole, before + 3) == -ENOENT && strlen(whole) == before + 2);
+    CHECK(ato_explain(-ENOENT, whole, 1) == -ENOENT && whole[0] == 0);
+    CHECK(ato_close(file, ATO_CLOSE_SPATIAL) == 0);
+}
+
 static void wrong_arguments(const char *path)
 {
     ato_file *file = opened(path, 1000), *second = (ato_file *)1;
@@ -86,6 +159,10 @@ static void calls_on_a_file(const char *path, const char *copy)
     CHECK(ato_sync(file, &number) == 0 && number >= next);
     CHECK(ato_durable_number(file, &number) == 0 && number >= next);
     CHECK(ato_wait_durable(file, next) == 0);
+    CHECK(ato_next_durable_number(file, &next) == 0);
+    CHECK(ato_wait_durable(file, next + 1) == -EINVAL);
+    SAYS("no durable point has number");
+    CHECK(ato_wait_durable(file, UINT64_MAX) == -EINVAL && ato_wait_durable(file, next) == 0);
     CHECK(ato_set_len(file, 2000) == 0 && ato_len(file, &len) == 0 && len == 2000);
     CHECK(ato_deploy(file, 0, 2000, &pages) == 0 && pages <= 1);
     CHECK(ato_medium(file, &medium) == 0 && medium != ATO_MEDIUM_ANY);
@@ -570,6 +647,8 @@ int main(int argc, char **argv)
     CHECK(ato_version_number() == ATO_VERSION_NUMBER && ato_version()[0] != 0);
     wrong_arguments("a.dat");
     calls_on_a_file("b.dat", "copy.dat");
+    cancellation("n.dat");
+    messages("m.dat");
     transactions("c.dat");
     snapshots("s.dat");
     integrity("i.dat");

@@ -218,6 +218,87 @@ fn the_example_that_is_killed_leaves_whole_records() {
     }
 }
 
+/// Runs `install.sh` in a folder, of a copy of this package, with what this test was built with.
+/// Returns the folder with the copy, in `tree`, and the script's exit code.
+fn installed(arguments: &[&str], stage: Option<&str>) -> (TempDir, i32) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    for name in ["bin", "tree/include", "target/release", "here"] {
+        std::fs::create_dir_all(at(name)).expect("a folder");
+    }
+    for name in ["install.sh", "Cargo.toml", "include/atomic_mmap.h"] {
+        std::fs::copy(root().join(name), at("tree").join(name)).expect("a copy");
+    }
+    for name in ["libatomic_mmap_c.so", "libatomic_mmap_c.a"] {
+        std::fs::copy(library().with_file_name(name), at("target/release").join(name))
+            .expect("a library");
+    }
+    let cargo = format!(
+        "#!/bin/sh\n[ $1 = build ] || echo '{{\"target_directory\":\"{}\"}}'\n",
+        at("target").display()
+    );
+    std::fs::write(at("bin/cargo"), cargo).expect("a cargo that builds nothing");
+    run(Command::new("chmod").arg("+x").arg(at("bin/cargo")));
+    let path = std::env::var("PATH").expect("a path");
+    let mut install = Command::new("bash");
+    install.env("PATH", format!("{}:{path}", at("bin").display())).env_remove("DESTDIR");
+    if let Some(stage) = stage {
+        install.env("DESTDIR", stage);
+    }
+    let output =
+        install.arg(at("tree/install.sh")).args(arguments).current_dir(at("here")).output();
+    let output = output.expect("bash");
+    println!("{}", String::from_utf8_lossy(&output.stderr));
+    (folder, output.status.code().expect("an end"))
+}
+
+/// A relative `--destdir` lay in the source tree, `DESTDIR` was ignored, and a relative prefix came
+/// into the pkg-config file.
+#[test]
+fn the_script_installs_below_the_callers_folder_and_refuses_relative_prefixes() {
+    let of_option: &[&str] = &["--prefix", "/usr", "--destdir", "stage"];
+    for (arguments, stage) in [(of_option, None), (&of_option[..2], Some("stage"))] {
+        let (folder, code) = installed(arguments, stage);
+        assert_eq!(code, 0);
+        let at = folder.path().join("here/stage/usr");
+        assert!(at.join("include/atomic_mmap.h").exists());
+        let package = std::fs::read_to_string(at.join("lib/pkgconfig/atomic-mmap.pc"));
+        assert!(package.expect("a file").contains("libdir=/usr/lib\n"));
+        assert_eq!(std::fs::read_dir(folder.path().join("tree")).expect("it").count(), 3);
+    }
+    for arguments in [["--prefix", "usr"], ["--libdir", "lib"]] {
+        let (folder, code) = installed(&arguments, Some("stage"));
+        assert_eq!(code, 2, "{arguments:?}");
+        assert_eq!(std::fs::read_dir(folder.path().join("here")).expect("it").count(), 0);
+    }
+}
+
+/// They had the debug information of Rust's library, too: 17.5 and 52 MB.
+#[test]
+fn the_installed_libraries_are_stripped_and_programs_link_them() {
+    if !is_there("strip") || !is_there("readelf") {
+        return;
+    }
+    let (folder, code) = installed(&["--prefix", "/usr", "--destdir", "stage"], None);
+    assert_eq!(code, 0);
+    let libraries = folder.path().join("here/stage/usr/lib");
+    for name in ["libatomic_mmap.so", "libatomic_mmap.a"] {
+        let sections = run(Command::new("readelf").arg("-SW").arg(libraries.join(name)));
+        assert!(sections.contains(".text") && !sections.contains(".debug_info"), "{name}");
+    }
+    if is_there("cc") {
+        let program = folder.path().join("records");
+        run(Command::new("cc")
+            .arg(root().join("examples/c/records.c"))
+            .arg("-I")
+            .arg(root().join("include"))
+            .arg(libraries.join("libatomic_mmap.a"))
+            .args(["-lpthread", "-ldl", "-lm", "-o"])
+            .arg(&program));
+        run(Command::new(&program).arg(folder.path().join("r.dat")).args(["write", "5"]));
+    }
+}
+
 #[test]
 fn the_example_in_python_counts() {
     if !is_there("python3") {
