@@ -20,6 +20,7 @@ impl Code {
     pub const FULL: Code = Code(13);
     pub const CANTOPEN: Code = Code(14);
     pub const MISUSE: Code = Code(21);
+    pub const WARNING: Code = Code(28);
     pub const BUSY_SNAPSHOT: Code = Code(5 | 2 << 8);
     pub const IOERR_READ: Code = Code(10 | 1 << 8);
     pub const IOERR_SHORT_READ: Code = Code(10 | 2 << 8);
@@ -148,7 +149,7 @@ mod tests {
             (Error::TooLong { path: path.clone(), len: 2, max_len: 1 }, Code::FULL),
             (Error::TooLarge { path: path.clone(), needed: 2, limit: 1 }, Code::FULL),
             (Error::Poisoned { path: path.clone(), cause }, Code::IOERR_FSYNC),
-            (Error::Busy { path: path.clone(), in_this_process: false }, Code::BUSY),
+            (Error::Busy { path: path.clone(), in_this_process: false, process: None }, Code::BUSY),
             (Error::ReadOnly { path: path.clone() }, Code::READONLY),
             (Error::Forked { path: path.clone() }, Code::MISUSE),
             (Error::Conflict { path }, Code::IOERR_WRITE),

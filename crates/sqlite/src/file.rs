@@ -37,12 +37,12 @@ pub(crate) trait File {
         false
     }
 
-    /// Closes the file.
-    fn close(self) -> Result<()>
+    /// Closes the file. Returns a message if the user should know of more than that.
+    fn close(self) -> Result<Option<String>>
     where
         Self: Sized,
     {
-        Ok(())
+        Ok(None)
     }
 
     /// Returns the database, which has file controls and can be fetched from.

@@ -42,6 +42,7 @@ mod failure;
 #[allow(unsafe_code)]
 mod ffi;
 mod file;
+mod header;
 mod journals;
 mod locks;
 mod main_file;

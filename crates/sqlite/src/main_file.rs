@@ -12,12 +12,13 @@
 //! With `snapshot_reads` a connection at `Shared` reads the version that was the newest one when it
 //! got that lock, and a connection above `Shared` the file.
 //!
-//! May import `failure`, `ffi` (pinned views), `file`, `journals`, `locks`, `overlay`, `pair`,
-//! `registry`, `settings`, `stats` and `versions`.
+//! May import `failure`, `ffi` (pinned views), `file`, `header`, `journals`, `locks`, `overlay`,
+//! `pair`, `registry`, `settings`, `stats` and `versions`.
 
 use crate::failure::{Code, Failure, Result};
 use crate::ffi::pinned::Pinned;
 use crate::file::File;
+use crate::header;
 use crate::journals::Journals;
 use crate::locks::Level;
 use crate::overlay::Overlay;
@@ -288,14 +289,21 @@ impl File for MainFile {
         let to = &mut to[..count];
         let pair = self.pair();
         let file = &pair.file;
-        match (&self.overlay, self.read_version(), &pair.versions) {
-            (Some(overlay), ..) => overlay.read(file, to, offset)?,
-            _ if count == 0 => {}
-            (None, Some(version), Some(versions)) => versions.read(file, version, to, offset)?,
-            _ => {
-                let read = file.read_at(to, offset);
-                read.map_err(|error| Failure::of(&error, Code::IOERR_READ))?;
-            }
+        let read =
+            |to: &mut [u8], offset| match (&self.overlay, self.read_version(), &pair.versions) {
+                (Some(overlay), ..) => overlay.read(file, to, offset),
+                (None, Some(version), Some(versions)) => versions.read(file, version, to, offset),
+                _ => {
+                    let read = file.read_at(to, offset);
+                    read.map_err(|error| Failure::of(&error, Code::IOERR_READ))
+                }
+            };
+        if count > 0 {
+            read(to, offset)?;
+            header::show(to, offset, |whole| match len < whole.len() as u64 {
+                true => Ok(()),
+                false => read(whole, 0),
+            })?;
         }
         Ok(count)
     }
@@ -307,7 +315,7 @@ impl File for MainFile {
             return Err(failure);
         }
         let (pair, overlay) = self.overlay()?;
-        let written = overlay.write(&pair.file, bytes, offset);
+        let written = overlay.write(&pair.file, &header::stored(bytes, offset), offset);
         self.abandon_if_failed(written)
     }
 
@@ -377,7 +385,7 @@ impl File for MainFile {
     }
 
     /// The last connection closes the pair.
-    fn close(mut self) -> Result<()> {
+    fn close(mut self) -> Result<Option<String>> {
         self.release()
     }
 
@@ -387,12 +395,12 @@ impl File for MainFile {
 }
 
 impl MainFile {
-    fn release(&mut self) -> Result<()> {
+    fn release(&mut self) -> Result<Option<String>> {
         self.unlock(Level::None);
         self.fetched.clear();
         // Before another VFS can leave a journal on the disk: the next open looks for one.
         self.journals = None;
-        self.pair.take().map_or(Ok(()), registry::release)
+        self.pair.take().map_or(Ok(None), registry::release)
     }
 }
 

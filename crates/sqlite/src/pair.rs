@@ -1,13 +1,14 @@
 //! One open database file, which all connections of the process share.
 //!
-//! May import `failure`, `ffi` (the guard), `locks`, `settings` and `versions`.
+//! May import `failure`, `ffi` (the guard), `header`, `locks`, `settings` and `versions`.
 
 use crate::failure::{Code, Failure, Result};
 use crate::ffi::guard::Guard;
+use crate::header;
 use crate::locks::Locks;
 use crate::settings::Settings;
 use crate::versions::Versions;
-use atomic_mmap::{AtomicMappedFile, Error};
+use atomic_mmap::{AtomicMappedFile, Closed, Error};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -63,6 +64,7 @@ impl Pair {
     ) -> Result<Self> {
         refuse_log(path)?;
         let options = AtomicMappedFile::options().durability(settings.durability);
+        let options = options.marks_database(true);
         // The file that is guarded, whatever file its name is of by now.
         let options = options.identity(identity.device, identity.inode);
         let mut options = options.close_on_drop(settings.close);
@@ -82,6 +84,9 @@ impl Pair {
         };
         let file = file.map_err(|error| Failure::of(&error, Code::CANTOPEN))?;
         refuse_wal_mode(&file)?;
+        if !is_read_only {
+            header::mark_if_plain(&file)?;
+        }
         let folder = path.parent().unwrap_or(Path::new("."));
         let versions = (settings.snapshot_reads && !is_read_only)
             .then(|| Versions::new(&file, folder, settings.overlay_memory))
@@ -97,10 +102,19 @@ impl Pair {
         })
     }
 
-    /// Closes the file, as its settings say.
-    pub fn close(self) -> Result<()> {
-        let closed = self.file.close(self.settings.close);
-        closed.map_err(|error| Failure::of(&error, Code::IOERR))
+    /// Closes the file, as its settings say. Returns what the user should know of a file that is
+    /// closed.
+    pub fn close(self) -> Result<Option<String>> {
+        let path = self.file.path().to_owned();
+        match self.file.close(self.settings.close) {
+            Ok(Closed::WithCompanions(why)) => {
+                let path = atomic_mmap::shown(&path);
+                let said = "is closed, and complete as it is; its companions stay";
+                Ok(Some(format!("{path} {said}: {why}")))
+            }
+            Ok(_) => Ok(None),
+            Err(error) => Err(Failure::of(&error, Code::IOERR)),
+        }
     }
 }
 

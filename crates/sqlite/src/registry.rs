@@ -140,13 +140,13 @@ fn open_file(path: &Path) -> io::Result<Handle> {
     }
 }
 
-/// Gives a connection's share of the file back. The last one closes the file.
-pub(crate) fn release(pair: Arc<Pair>) -> Result<()> {
+/// Gives a connection's share of the file back. The last one closes the file: see [`Pair::close`].
+pub(crate) fn release(pair: Arc<Pair>) -> Result<Option<String>> {
     let identity = pair.identity;
     let entry = entry(identity);
     let closed = {
         let mut entry = entry.lock();
-        let Some(pair) = Arc::into_inner(pair) else { return Ok(()) };
+        let Some(pair) = Arc::into_inner(pair) else { return Ok(None) };
         let closed = pair.close();
         // Last: until here no other SQLite has looked at the file.
         entry.guard = None;

@@ -84,7 +84,11 @@ unsafe extern "C" fn close<T: File>(raw: *mut RawFile) -> c_int {
             (Box::from_raw(slot.file), slot.api)
         };
         match file.close() {
-            Ok(()) => Code::OK.0,
+            Ok(None) => Code::OK.0,
+            Ok(Some(message)) => {
+                api.log(Code::WARNING.0, &atomic_mmap::shown(&message).to_string());
+                Code::OK.0
+            }
             Err(failure) => report(api, failure),
         }
     })

@@ -8,6 +8,7 @@ mod connections;
 #[path = "../../../../tests/it/common/filter.rs"]
 mod filter;
 mod kill;
+mod marks;
 mod model;
 mod readers;
 mod space;
@@ -23,6 +24,8 @@ fn child() {
         "first" => kill::write_first(&role),
         "opener" => connections::open_and_say(&role),
         "syncs fail" => syncs::commit_while_syncs_fail(&role),
+        "removals fail" => syncs::close_while_removals_fail(&role),
+        "service" => marks::serve(&role),
         "victim" => stock::leave_hot_journal(&role),
         other => panic!("no role {other}"),
     }
