@@ -38,6 +38,8 @@ pub(crate) struct Description {
     pair: Result<Arc<Pair>>,
     flags: AtomicI32,
     offset: Mutex<u64>,
+    /// It comes from another process.
+    is_handed: bool,
     /// The kernel's offset counts, since another process may have moved it. Changes while `offset`
     /// is locked.
     is_handed_over: AtomicBool,
@@ -46,13 +48,30 @@ pub(crate) struct Description {
 
 impl Description {
     pub fn new(pair: Result<Arc<Pair>>, flags: c_int, offset: u64) -> Self {
+        Description::make(pair, flags, offset, false)
+    }
+
+    /// Makes a description of a file that rests. The kernel's offset counts.
+    pub fn handed(pair: Arc<Pair>, flags: c_int) -> Self {
+        Description::make(Ok(pair), flags, 0, true)
+    }
+
+    fn make(pair: Result<Arc<Pair>>, flags: c_int, offset: u64, is_handed: bool) -> Self {
         Description {
             pair,
             flags: AtomicI32::new(flags),
             offset: Mutex::new(offset),
-            is_handed_over: AtomicBool::new(false),
+            is_handed,
+            is_handed_over: AtomicBool::new(is_handed),
             generation: pair::generation(),
         }
+    }
+
+    /// Returns the description of a child of `fork` for one of its parent, if the file was plain at
+    /// the fork.
+    pub fn taken_over(&self) -> Option<Self> {
+        let pair = pair::take_over(self.pair.as_ref().ok()?)?;
+        Some(Description::handed(pair, self.flags()))
     }
 
     /// Ends the use of a description by one descriptor, with the error of a close if it was the
@@ -82,6 +101,18 @@ impl Description {
             return Err(Errno::IO);
         }
         self.pair.as_deref().map_err(|errno| *errno)
+    }
+
+    /// Returns `true` if the file comes from another process, and cannot be used.
+    pub fn is_lost(&self) -> bool {
+        self.is_inherited() || self.pair.is_err() || self.is_handed && self.is_handed_over()
+    }
+
+    /// Notes whether the process has a record lock on the file.
+    pub fn set_locked(&self, is_locked: bool) {
+        if let Ok(pair) = &self.pair {
+            pair.set_locked(is_locked);
+        }
     }
 
     fn with<R>(&self, body: impl FnOnce(&AtomicMappedFile) -> atomic_mmap::Result<R>) -> Result<R> {
@@ -191,11 +222,16 @@ impl Description {
     /// From then on another process may move it, until [`resume`](Self::resume).
     pub fn hand_over(&self, seek: impl FnOnce(u64) -> bool) {
         if let Some(offset) = self.lock()
-            && !self.is_handed_over.load(Ordering::Relaxed)
+            && !self.is_handed_over()
             && seek(*offset)
         {
             self.is_handed_over.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Returns `true` if the kernel's offset counts.
+    pub fn is_handed_over(&self) -> bool {
+        self.is_handed_over.load(Ordering::Relaxed)
     }
 
     /// Takes the kernel's offset back, if it was handed over. `tell` returns it.
@@ -203,7 +239,7 @@ impl Description {
     pub fn resume(&self, tell: impl FnOnce() -> i64) -> Result<()> {
         // Relaxed: the lock orders the changes. A call beside the one that hands the offset over
         // may come before it.
-        if !self.is_handed_over.load(Ordering::Relaxed) {
+        if !self.is_handed_over() {
             return Ok(());
         }
         // While another process has the file open for writing, the offset is its own.

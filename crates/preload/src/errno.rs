@@ -1,6 +1,6 @@
 //! The numbers of errors that programs get. A panic is an error, too.
 //!
-//! May import: `log`.
+//! May import: `log`, and what puts off cancellation.
 
 use crate::log;
 use atomic_mmap::{Error, SnapshotError};
@@ -26,8 +26,10 @@ impl Errno {
     }
 }
 
-/// Runs `body`. A panic becomes an error.
+/// Runs `body`. A panic becomes an error, and a cancellation of the thread waits.
 pub(crate) fn caught<R>(body: impl FnOnce() -> Result<R>) -> Result<R> {
+    #[cfg(not(test))] // as `ffi` is
+    let _ends_first = crate::ffi::Uncancelled::new();
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         // The payload of a panic may panic itself when it is dropped.
         std::mem::forget(panic);
@@ -44,7 +46,7 @@ fn number(error: &Error) -> c_int {
         Error::Busy { .. } | Error::Pinned { .. } => libc::EBUSY,
         Error::NoAddressSpace { .. } => libc::ENOMEM,
         Error::UnsupportedFileSystem { .. } | Error::UnsupportedMedium { .. } => libc::EOPNOTSUPP,
-        Error::Untrusted { .. } => libc::EPERM,
+        Error::Untrusted { .. } | Error::Reserved { .. } => libc::EPERM,
         Error::MountedAlone { .. } => libc::EXDEV,
         Error::Mismatch { .. }
         | Error::Snapshot { why: SnapshotError::RollbackUnderWay { .. }, .. } => libc::EUCLEAN,
@@ -72,7 +74,10 @@ mod tests {
                 libc::EDQUOT,
             ),
             (Error::TooLarge { path: path.clone(), needed: 2, limit: 1 }, libc::EFBIG),
-            (Error::Busy { path: path.clone(), in_this_process: false }, libc::EBUSY),
+            (
+                Error::Busy { path: path.clone(), in_this_process: false, process: None },
+                libc::EBUSY,
+            ),
             (Error::NotWritable { path: path.clone(), source: source() }, libc::EDQUOT),
             (Error::Forked { path: path.clone() }, libc::EIO),
             (

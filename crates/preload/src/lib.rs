@@ -12,6 +12,7 @@
 //! | `pair` | the open files that descriptions share |
 //! | `regions` | shared writable mappings, and the publication of what programs change there |
 //! | `settings`, `pattern` | the environment variables; the patterns in them |
+//! | `folders` | which folders hold no chosen file, for a moment |
 //! | `inside`, `log`, `errno` | the guard against own calls, the log, the numbers of errors |
 //!
 //! Invariants:
@@ -32,6 +33,7 @@ mod errno;
 #[cfg(not(test))]
 #[allow(unsafe_code)]
 mod ffi;
+mod folders;
 mod inside;
 mod log;
 mod pair;

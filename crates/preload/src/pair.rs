@@ -14,16 +14,24 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `handed` | files of descriptors that come from another process |
+//! | `home` | open files that become complete in place |
 //! | `mapped` | operations on files that have regions: shared writable mappings |
 //!
 //! May import: `errno`, `inside`, `log`, `regions`, `settings`.
 
+mod handed;
+mod home;
 mod mapped;
+
+pub(crate) use handed::take_over;
+#[cfg(not(test))] // only `ffi` calls these
+pub(crate) use {handed::wait_for_call, home::come_home};
 
 use crate::errno::{Errno, Result};
 use crate::inside::{self, Inside};
 use crate::{log, settings};
-use atomic_mmap::{AtomicMappedFile, CloseMode, DeployPolicy, Durability, Options};
+use atomic_mmap::{AtomicMappedFile, CloseMode, Closed, DeployPolicy, Durability, Options};
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
@@ -54,10 +62,16 @@ enum State {
 #[derive(Debug)]
 pub(crate) struct Pair {
     identity: Identity,
-    anchor: Anchor,
+    /// A child of `fork` shares it with the pair of its parent.
+    anchor: Arc<Anchor>,
     state: RwLock<State>,
     /// The file rests, and its close has succeeded. Changes while `state` is locked.
     is_plain: AtomicBool,
+    /// The process has a record lock on it, which a close would end. Relaxed: a thread that forks
+    /// has locked it itself, or has heard of that.
+    is_locked: AtomicBool,
+    /// A call has changed it since it was last complete in place.
+    is_changed: AtomicBool,
     /// Locked while a call shows in the regions what it has changed, with `state` locked for
     /// reading: the last one shows the bytes of all.
     showing: Mutex<()>,
@@ -209,16 +223,28 @@ fn join(of: c_int, identity: Identity) -> Result<Arc<Pair>> {
         entry.users += 1;
         return Ok(Arc::clone(&entry.pair));
     }
+    Ok(insert(&mut list, identity, Arc::new(Anchor::of(of)?), State::Closed))
+}
+
+/// Takes a file into the list, with one user. One that rests is plain.
+fn insert(
+    list: &mut Vec<Entry>,
+    identity: Identity,
+    anchor: Arc<Anchor>,
+    state: State,
+) -> Arc<Pair> {
     let pair = Arc::new(Pair {
         identity,
-        anchor: Anchor::of(of)?,
-        state: RwLock::new(State::Closed),
-        is_plain: AtomicBool::new(false),
+        anchor,
+        is_plain: AtomicBool::new(matches!(state, State::Resting { .. })),
+        state: RwLock::new(state),
+        is_locked: AtomicBool::new(false),
+        is_changed: AtomicBool::new(false),
         showing: Mutex::new(()),
     });
     list.push(Entry { pair: Arc::clone(&pair), users: 1 });
     COUNT.store(list.len(), Ordering::Relaxed);
-    Ok(pair)
+    pair
 }
 
 /// Takes a user off. The last one closes the file.
@@ -251,7 +277,11 @@ impl State {
         match std::mem::replace(self, State::Closed) {
             State::Closed | State::Resting { .. } => Ok(()),
             State::Open { file, .. } => {
-                file.close(CloseMode::Spatial).map_err(|error| Errno::of(&error))
+                let closed = file.close(CloseMode::Spatial).map_err(|error| Errno::of(&error))?;
+                if let Closed::WithCompanions(why) = closed {
+                    log::line(&format!("closed and complete, but its companions stay: {why}"));
+                }
+                Ok(())
             }
         }
     }
@@ -315,6 +345,11 @@ impl Pair {
         // Relaxed: this thread reads it, or a child of it.
         self.is_plain.store(closed.is_ok(), Ordering::Relaxed);
         published.and(closed)
+    }
+
+    /// Notes whether the process has a record lock on the file.
+    pub fn set_locked(&self, is_locked: bool) {
+        self.is_locked.store(is_locked, Ordering::Relaxed);
     }
 
     /// Gives the file another length.
@@ -386,6 +421,7 @@ pub(crate) fn options() -> Options {
     // A dropped pair was not closed for a reason, and stays as a crash leaves it.
     let options = AtomicMappedFile::options().close_on_drop(CloseMode::Unsynced);
     let mut options = options.durability(durability).deploy(deploy);
+    options = options.shows_appends(settings::home().is_some());
     if let Some(after) = settings::deploy_idle() {
         options = options.deploy_idle(after);
     }
@@ -506,13 +542,14 @@ pub(crate) fn while_closed<R>(identities: &[Identity], body: impl FnOnce() -> R)
     })
 }
 
-/// Closes all files spatially, until the next call on each. If this process `goes_on`, files
-/// without a name stay open, since nothing could open them again, and files with regions.
+/// Closes all files spatially, until the next call on each. If this process `goes_on`, some stay
+/// open: those without a name, since nothing could open them again, those with regions, and those
+/// with record locks, which would end.
 pub(crate) fn rest_all(goes_on: bool) {
     for pair in all() {
         unforked(|| {
             let mut state = pair.state.write();
-            if !goes_on || pair.can_rest() {
+            if !goes_on || pair.can_rest() && !pair.is_locked.load(Ordering::Relaxed) {
                 let _logged = pair.rest(&mut state);
             }
         });

@@ -8,7 +8,25 @@
 
 /// Returns `true` if the pattern describes the whole path.
 pub(crate) fn matches(pattern: &[u8], path: &[u8]) -> bool {
-    let Some((&first, rest)) = pattern.split_first() else { return path.is_empty() };
+    begins(pattern, path, &|rest| rest.iter().all(|&c| c == b'*'))
+}
+
+/// Returns `true` if the pattern may describe a name in a folder. The path of the folder ends with
+/// a slash.
+pub(crate) fn may_hold(pattern: &[u8], folder: &[u8]) -> bool {
+    // Only a set may have a slash that is none of a folder.
+    let is_name = |rest: &[u8]| !rest.is_empty() && (!rest.contains(&b'/') || rest.contains(&b'['));
+    begins(pattern, folder, &is_name)
+}
+
+/// Returns `true` if a beginning of the pattern describes the path, and `is_end` accepts the rest.
+fn begins(pattern: &[u8], path: &[u8], is_end: &impl Fn(&[u8]) -> bool) -> bool {
+    if path.is_empty() && is_end(pattern) {
+        return true;
+    }
+    let Some((&first, rest)) = pattern.split_first() else { return false };
+    let is_first = |c: u8| path.first() == Some(&c);
+    let is_name = path.first().is_some_and(|&c| c != b'/');
     match first {
         b'*' => {
             let (rest, crosses) = match rest.strip_prefix(b"*") {
@@ -16,20 +34,16 @@ pub(crate) fn matches(pattern: &[u8], path: &[u8]) -> bool {
                 None => (rest, false),
             };
             let limit = path.iter().position(|&c| c == b'/' && !crosses).unwrap_or(path.len());
-            (0..=limit).any(|n| matches(rest, &path[n..]))
+            // A `**` may go on behind the path.
+            crosses && is_end(pattern) || (0..=limit).any(|n| begins(rest, &path[n..], is_end))
         }
-        b'?' => path.first().is_some_and(|&c| c != b'/') && matches(rest, &path[1..]),
+        b'?' => is_name && begins(rest, &path[1..], is_end),
         b'[' => match set(rest) {
-            Some((set, rest)) => {
-                path.first().is_some_and(|&c| c != b'/' && is_in(set, c))
-                    && matches(rest, &path[1..])
-            }
-            None => path.first() == Some(&b'[') && matches(rest, &path[1..]),
+            Some((set, rest)) => is_name && is_in(set, path[0]) && begins(rest, &path[1..], is_end),
+            None => is_first(b'[') && begins(rest, &path[1..], is_end),
         },
-        b'\\' if !rest.is_empty() => {
-            path.first() == Some(&rest[0]) && matches(&rest[1..], &path[1..])
-        }
-        _ => path.first() == Some(&first) && matches(rest, &path[1..]),
+        b'\\' if !rest.is_empty() => is_first(rest[0]) && begins(&rest[1..], &path[1..], is_end),
+        _ => is_first(first) && begins(rest, &path[1..], is_end),
     }
 }
 
@@ -89,6 +103,32 @@ mod tests {
         ];
         for (pattern, path, expected) in cases {
             assert_eq!(matches(pattern.as_bytes(), path.as_bytes()), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_describes_a_file_may_describe_one_in_its_folder() {
+        let cases = [
+            ("/data/*.db", "/data/", true),
+            ("/data/*.db", "/", false),
+            ("/data/*.db", "/data/sub/", false),
+            ("/data/*.db", "/dat/", false),
+            ("/data/**", "/data/", true),
+            ("/data/**", "/data/a/b/", true),
+            ("/data/**", "/", false),
+            ("/d**/x", "/data/a/", true),
+            ("/d**/x", "/e/", false),
+            ("/*/x", "/a/", true),
+            ("/*/x", "/a/b/", false),
+            ("/*/x/y", "/a/", false),
+            ("/x/", "/x/", false),
+            ("/x\\/y", "/x/", true),
+            ("/[ab]/x[/]", "/a/", true),
+            ("/**", "/", true),
+        ];
+        for (pattern, folder, expected) in cases {
+            let found = may_hold(pattern.as_bytes(), folder.as_bytes());
+            assert_eq!(found, expected, "{pattern} {folder}");
         }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) const DEPLOY: &str = "ATOMIC_MMAP_DEPLOY";
 pub(crate) const DEPLOY_IDLE: &str = "ATOMIC_MMAP_DEPLOY_IDLE";
 /// A number of bytes, or of `K`, `M`, `G` or `T`.
 pub(crate) const REFLECTION_BUDGET: &str = "ATOMIC_MMAP_REFLECTION_BUDGET";
+/// A number and `ms`, `s`, `m` or `h`.
+pub(crate) const HOME: &str = "ATOMIC_MMAP_HOME";
 /// `refused`, `atomic` or `atomic-compare`.
 pub(crate) const MSYNC: &str = "ATOMIC_MMAP_MSYNC";
 /// `refused` or `served`.
@@ -63,6 +65,7 @@ struct Settings {
     deploy: Text,
     deploy_idle: Text,
     reflection_budget: Text,
+    home: Text,
     msync: Text,
     copies: Text,
     log: Text,
@@ -95,6 +98,7 @@ pub(crate) fn read<'a>(value: impl Fn(&str) -> Option<&'a [u8]>) {
             deploy: text(DEPLOY),
             deploy_idle: text(DEPLOY_IDLE),
             reflection_budget: text(REFLECTION_BUDGET),
+            home: text(HOME),
             msync: text(MSYNC),
             copies: text(COPIES),
             log: text(LOG),
@@ -129,6 +133,14 @@ pub(crate) fn may_be_chosen(name: &[u8]) -> bool {
     let is_described = |pattern: &[u8]| {
         !pattern.is_empty() && pattern::matches(&pattern[pattern.len() - last(pattern)..], name)
     };
+    settings.files.get().split(|&c| c == b':').any(is_described)
+}
+
+/// Returns `true` if a file in the folder of this path may be chosen. The path is absolute, with
+/// every link followed, and ends with a slash.
+pub(crate) fn may_hold(folder: &[u8]) -> bool {
+    let Some(settings) = SETTINGS.get() else { return false };
+    let is_described = |pattern: &[u8]| !pattern.is_empty() && pattern::may_hold(pattern, folder);
     settings.files.get().split(|&c| c == b':').any(is_described)
 }
 
@@ -172,6 +184,12 @@ pub(crate) fn deploy_idle() -> Option<Duration> {
     // The constructor has refused wrong values.
     let millis = scaled(SETTINGS.get()?.deploy_idle.get(), &TIMES, None)?;
     Some(Duration::from_millis(millis))
+}
+
+/// Returns how often open files become complete in place, if ever.
+pub(crate) fn home() -> Option<Duration> {
+    // The constructor has refused wrong values.
+    scaled(SETTINGS.get()?.home.get(), &TIMES, None).map(Duration::from_millis)
 }
 
 /// Returns how many bytes of storage the companions of a file may take, if there is a limit.
@@ -245,6 +263,10 @@ pub(crate) fn fault() -> Option<&'static str> {
         Some("ATOMIC_MMAP_DEPLOY_IDLE: a number above 0, and ms, s, m or h")
     } else if settings.reflection_budget.len > 0 && reflection_budget().is_none() {
         Some("ATOMIC_MMAP_REFLECTION_BUDGET: a number above 0, and K, M, G or T if not of bytes")
+    } else if settings.home.len > 0 && home().is_none() {
+        Some("ATOMIC_MMAP_HOME: a number above 0, and ms, s, m or h")
+    } else if settings.home.len > 0 && durability() == Some(Durability::AtomicSync) {
+        Some("ATOMIC_MMAP_HOME: not with atomic-sync, where only the program makes durable points")
     } else if msync_of(settings.msync.get()).is_none() {
         Some("ATOMIC_MMAP_MSYNC: there are refused, atomic and atomic-compare")
     } else if copies_of(settings.copies.get()).is_none() {
@@ -274,6 +296,9 @@ mod tests {
         ] {
             assert_eq!(is_chosen(path.as_bytes()), expected, "{path}");
         }
+        let folders = ["/data/", "/data/sub/", "/dat/", "/", "/x/", "/x/y/z/"];
+        let may_hold = folders.map(|folder| may_hold(folder.as_bytes()));
+        assert_eq!(may_hold, [true, false, false, false, true, true]);
         assert_eq!(durability(), Some(Durability::OnSync));
         assert_eq!(durability_of(b"every-write"), Some(Durability::EveryWrite));
         assert_eq!(durability_of(b"sync"), None);

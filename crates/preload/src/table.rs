@@ -3,7 +3,8 @@
 //! Invariants:
 //! - A descriptor that is neither chosen nor the library's own has the byte 0. So it costs one
 //!   load.
-//! - The kernel closes chosen descriptors at an exec. `KEPT` is what the program has asked for.
+//! - The kernel closes chosen descriptors at an exec, except those for which a start is counted.
+//!   `KEPT` is what the program has asked for.
 //! - The byte of a chosen descriptor is not 0 while the kernel's descriptor is that of the home
 //!   file. While the kernel closes it, the byte is `CLOSING`.
 //!
@@ -13,7 +14,7 @@ use crate::description::Description;
 use arc_swap::ArcSwapOption;
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicUsize, Ordering};
 
 /// Descriptors from here on are never chosen.
 pub(crate) const LIMIT: usize = 1 << 16;
@@ -31,6 +32,11 @@ const CLOSING: u8 = 8;
 static KINDS: [AtomicU8; LIMIT] = [const { AtomicU8::new(0) }; LIMIT];
 /// The descriptions of the chosen descriptors.
 static SLOTS: [ArcSwapOption<Description>; LIMIT] = [const { ArcSwapOption::const_empty() }; LIMIT];
+/// How many threads are starting a program that gets a number. Relaxed: a thread changes the
+/// kernel's flag with the lock of a description, and has its own start counted before.
+static STARTS: [AtomicU16; LIMIT] = [const { AtomicU16::new(0) }; LIMIT];
+/// Their sum: a child of `fork` seldom has to look for any. Relaxed, as `STARTS`.
+static ALL_STARTS: AtomicUsize = AtomicUsize::new(0);
 
 /// A description that a call uses.
 pub(crate) type Guard = arc_swap::Guard<Option<Arc<Description>>>;
@@ -139,6 +145,34 @@ pub(crate) fn keep(fd: c_int, is_kept: bool) {
     change(fd, byte(is_kept));
 }
 
+/// Notes that a thread is going to start a program that gets a chosen descriptor.
+pub(crate) fn begin_start(fd: c_int) {
+    ALL_STARTS.fetch_add(1, Ordering::Relaxed);
+    STARTS[fd as usize].fetch_add(1, Ordering::Relaxed);
+}
+
+/// Ends what [`begin_start`] has begun.
+pub(crate) fn end_start(fd: c_int) {
+    // A child of `fork` may have forgotten the start.
+    let less = |count: u16| count.checked_sub(1);
+    let ended = STARTS[fd as usize].fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    if ended.is_ok() {
+        ALL_STARTS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Returns `true` if a thread is starting a program that gets a descriptor.
+pub(crate) fn is_starting(fd: c_int) -> bool {
+    STARTS[fd as usize].load(Ordering::Relaxed) > 0
+}
+
+/// Forgets the starts of other threads, which a child of `fork` does not have. Returns the numbers
+/// of those starts.
+pub(crate) fn forget_starts() -> impl Iterator<Item = c_int> {
+    let limit = if ALL_STARTS.swap(0, Ordering::Relaxed) > 0 { LIMIT } else { 0 };
+    (0..limit).filter(|n| STARTS[*n].swap(0, Ordering::Relaxed) > 0).map(|n| n as c_int)
+}
+
 /// Notes whether a descriptor is the library's own.
 pub(crate) fn set_private(fd: c_int, is_private: bool) {
     if let Some(kind) = usize::try_from(fd).ok().and_then(|n| KINDS.get(n)) {
@@ -160,6 +194,20 @@ pub(crate) fn next(fd: c_int) -> Option<c_int> {
 mod tests {
     use super::*;
     use crate::errno::Errno;
+
+    #[test]
+    fn a_number_has_starts_until_the_last_one_ends() {
+        const FD: c_int = 40_001;
+        begin_start(FD);
+        begin_start(FD);
+        end_start(FD);
+        assert!(is_starting(FD) && !is_starting(FD + 1));
+        end_start(FD);
+        end_start(FD);
+        assert!(!is_starting(FD));
+        begin_start(FD);
+        assert!(forget_starts().eq([FD]) && !is_starting(FD) && forget_starts().eq([]));
+    }
 
     #[test]
     fn a_descriptor_that_closes_is_not_taken_for_one_of_libc() {

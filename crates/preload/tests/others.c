@@ -197,11 +197,43 @@ static void signals(void) {
     HOLDS(sigwait(&blocked, &got) == 0 && got == SIGUSR1 && sigwait(&blocked, &got) == 0 && got == SIGUSR2);
 }
 
+// Returns where another process finds a lock.
+static off_t locked_at(int fd) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        HOLDS(fcntl(fd, F_GETLK, &lock) == 0 && lock.l_whence == SEEK_SET);
+        _exit(lock.l_type == F_UNLCK ? 99 : lock.l_start);
+    }
+    HOLDS(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+// A lock may have its place by the offset, and by the end of the file.
+static void locks(void) {
+    int fd = open("x.dat", O_RDWR | O_CREAT, 0600);
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_CUR, .l_start = -1, .l_len = 2};
+    HOLDS(write(fd, "0123456789", 10) == 10 && lseek(fd, 4, SEEK_SET) == 4 && fcntl(fd, F_SETLK, &lock) == 0);
+    HOLDS(lock.l_start == -1 && lock.l_whence == SEEK_CUR && locked_at(fd) == 3);
+    lock.l_type = F_UNLCK;
+    HOLDS(fcntl(fd, F_SETLK, &lock) == 0 && locked_at(fd) == 99);
+    lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_END, .l_start = -3};
+    HOLDS(fcntl(fd, F_OFD_SETLK, &lock) == 0 && locked_at(fd) == 7);
+    lock.l_type = F_UNLCK;
+    HOLDS(fcntl(fd, F_OFD_SETLK, &lock) == 0 && locked_at(fd) == 99);
+    HOLDS(lockf(fd, F_TEST, 2) == 0 && lockf(fd, F_TLOCK, 2) == 0 && locked_at(fd) == 4 && lockf(fd, F_TEST, 2) == 0);
+    HOLDS(lseek(fd, 4, SEEK_SET) == 4 && lockf(fd, F_ULOCK, 2) == 0 && locked_at(fd) == 99);
+    lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_CUR, .l_start = -5};
+    HOLDS(fcntl(fd, F_SETLK, &lock) == -1 && errno == EINVAL && lockf(fd, 17, 0) == -1 && errno == EINVAL);
+}
+
 int main(int count, char **args) {
     HOLDS(count == 3 && chdir(args[1]) == 0);
     const struct { const char *name; void (*run)(void); } cases[] = {
         {"formatted", formatted}, {"appending", appending}, {"numbers", numbers},
         {"attributes", attributes}, {"nameless", nameless}, {"renamed", renamed}, {"signals", signals}, {"received", received},
+        {"locks", locks},
     };
     for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
         if (strcmp(args[2], cases[n].name) == 0) return cases[n].run(), 0;

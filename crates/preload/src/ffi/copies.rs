@@ -26,11 +26,10 @@
 //!   that has ended. So the socket is connected to that of the command, which then answers.
 //! - It waits for no other user: they may send what they like, and not take what is sent.
 
-use super::{open, real};
+use super::{open, process, real};
 use crate::{log, pair, settings, table};
 use libc::{c_int, c_void, sockaddr_un, socklen_t};
 use std::mem::{offset_of, zeroed};
-use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -124,18 +123,8 @@ fn address(name: &str) -> (sockaddr_un, socklen_t) {
     (address, (offset_of!(sockaddr_un, sun_path) + 1 + name.len()) as socklen_t)
 }
 
-/// Starts the thread, with every signal blocked.
 fn start(fd: c_int) -> std::io::Result<()> {
-    // SAFETY: all zeroes are a value of this type. The calls fill or read the sets.
-    unsafe {
-        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (zeroed(), zeroed());
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let thread = std::thread::Builder::new().name("atomic-mmap-cp".into());
-        let started = thread.spawn(move || super::quietly(|| serve(fd)));
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, null_mut());
-        started.map(drop).inspect_err(|_| in_child())
-    }
+    process::start("atomic-mmap-cp", move || serve(fd)).inspect_err(|_| in_child())
 }
 
 /// The place for the user of a message. Without room for descriptors the kernel makes none.

@@ -1,9 +1,9 @@
 //! `read`, `write` and their kin, and `lseek`.
 
-use super::{real, served};
+use super::{failed, path, process, real, served};
 use crate::description::{Description, MOST, Wanted};
 use crate::errno::{Errno, Result};
-use crate::table;
+use crate::table::{self, Found};
 use libc::{c_int, c_void, iovec, off_t, size_t, ssize_t};
 
 /// Most parts of a vector, as in the kernel.
@@ -130,12 +130,17 @@ pub(super) fn by<R>(
 where
     R: TryFrom<i64> + From<i8>,
 {
+    super::end_if_cancelled();
     // The guard may be the last to have the description, and drops it in here.
     served(move || {
         let of = guard.as_deref().ok_or(Errno::BAD_DESCRIPTOR)?;
         // SAFETY: the call has no pointers.
-        of.resume(|| unsafe { real::lseek64(fd, 0, libc::SEEK_CUR) })?;
-        body(of)
+        let resumed = of.resume(|| unsafe { real::lseek64(fd, 0, libc::SEEK_CUR) });
+        let done = resumed.and_then(|()| body(of));
+        if done.is_err() && matches!(fd, 1 | 2) && of.is_lost() {
+            process::note_lost_output();
+        }
+        done
     })
 }
 
@@ -156,6 +161,32 @@ macro_rules! by_descriptor {
     };
 }
 pub(super) use by_descriptor;
+
+/// Moves an offset. Where it is, the kernel knows while no process uses the file.
+///
+/// # Safety
+/// As for `lseek`.
+unsafe fn seek(fd: c_int, by: off_t, whence: c_int) -> off_t {
+    match table::find(fd) {
+        Found::Chosen(guard) => {
+            let asks = (by, whence) == (0, libc::SEEK_CUR);
+            if asks && guard.as_ref().is_some_and(|of| of.is_handed_over()) {
+                // SAFETY: the call has no pointers.
+                return unsafe { real::lseek64(fd, by, whence) };
+            }
+            self::by(fd, guard, |of| Ok(of.seek(by, whence)? as i64))
+        }
+        Found::Closing if path::is_still(fd) => failed(Errno::BAD_DESCRIPTOR),
+        // SAFETY: as above.
+        _ => unsafe { real::lseek64(fd, by, whence) },
+    }
+}
+
+hook! {
+    fn lseek(fd: c_int, by: off_t, whence: c_int) -> off_t { seek(fd, by, whence) }
+    fn __lseek(fd: c_int, by: off_t, whence: c_int) -> off_t { seek(fd, by, whence) }
+    fn lseek64(fd: c_int, by: off_t, whence: c_int) -> off_t { seek(fd, by, whence) }
+}
 
 by_descriptor! {
     fn read(fd: c_int, to: *mut c_void, len: size_t) -> ssize_t = read, |of| read_vector(of, &part(to, len), 1, None, 0);
@@ -178,9 +209,6 @@ by_descriptor! {
     fn preadv64v2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t = preadv64v2, |of| read_vector(of, parts, count, (at != -1).then_some(at), flags);
     fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t = pwritev64v2, |of| write_vector(of, parts, count, (at != -1).then_some(at), flags);
     fn pwritev64v2(fd: c_int, parts: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t = pwritev64v2, |of| write_vector(of, parts, count, (at != -1).then_some(at), flags);
-    fn lseek(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64, |of| Ok(of.seek(by, whence)? as i64);
-    fn __lseek(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64, |of| Ok(of.seek(by, whence)? as i64);
-    fn lseek64(fd: c_int, by: off_t, whence: c_int) -> off_t = lseek64, |of| Ok(of.seek(by, whence)? as i64);
 }
 
 /// Ends the program as glibc does if a checked call would overflow its buffer.

@@ -3,12 +3,12 @@
 //! A child of `vfork` shares the memory of its parent, but not its descriptors. There the table
 //! stays as it is.
 
-use super::data::by_descriptor;
-use super::{failed, open, process, real, streams};
+use super::data::{self, by_descriptor};
+use super::{Uncancelled, failed, open, process, real, streams};
 use crate::description::Description;
 use crate::errno::Errno;
 use crate::{inside, log, settings, table};
-use libc::{c_int, c_uint, c_ulong};
+use libc::{c_int, c_short, c_uint, c_ulong};
 use std::sync::Arc;
 
 /// Returns `true` if the library decides about the descriptor.
@@ -27,12 +27,13 @@ fn close_ours(fd: c_int) -> c_int {
     if is_reserved(fd) {
         return failed(Errno::BAD_DESCRIPTOR);
     }
-    // SAFETY: the call has no pointers.
-    end_by(fd, || unsafe { real::close(fd) })
+    end_by(fd, || super::close(fd))
 }
 
-/// Closes a descriptor by `close`, and ends the use of its description.
+/// Closes a descriptor by `close`, and ends the use of its description. A thread that is cancelled
+/// meanwhile ends afterwards, so that the descriptor is closed as a whole.
 pub(super) fn end_by(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
+    let _ends_first = Uncancelled::new();
     let of = table::begin_close(fd);
     table::set_private(fd, false);
     let own = of.as_ref().filter(|of| !of.is_inherited());
@@ -75,6 +76,11 @@ fn duplicate_to(fd: c_int, to: c_int, is_kept: bool) -> c_int {
 /// had for it. A thread that gives the offset of the old one away does so before.
 fn held(fd: c_int, replace: impl FnOnce() -> (c_int, Option<Arc<Description>>)) -> c_int {
     let old = table::share(fd).filter(|_| is_own(fd));
+    // Another process may have the description as well. The table has it, and this call.
+    if let Some(old) = old.as_ref().filter(|old| !old.is_inherited() && Arc::strong_count(old) == 2)
+    {
+        process::hand_over_last(fd, old);
+    }
     let (made, before) = match &old {
         Some(old) => old.hold(replace),
         None => replace(),
@@ -107,8 +113,7 @@ fn duplicate(fd: c_int, first: usize, is_kept: bool) -> c_int {
     // SAFETY: the call has no pointers.
     let made = unsafe { real::fcntl64(fd, libc::F_DUPFD_CLOEXEC, first) };
     if made >= 0 && made as usize >= table::LIMIT {
-        // SAFETY: as above.
-        unsafe { real::close(made) };
+        super::close(made);
         return failed(Errno(libc::EMFILE));
     }
     if made >= 0 {
@@ -145,7 +150,18 @@ fn control_own(fd: c_int, command: c_int, argument: usize) -> c_int {
             table::keep(fd, argument & libc::FD_CLOEXEC as usize == 0);
             0
         }
-        // SAFETY: as the caller of `fcntl` promises.
+        libc::F_GETLK
+        | libc::F_SETLK
+        | libc::F_SETLKW
+        | libc::F_OFD_GETLK
+        | libc::F_OFD_SETLK
+        | libc::F_OFD_SETLKW
+            if argument != 0 =>
+        {
+            // SAFETY: as the caller of `fcntl` promises.
+            lock(fd, command, unsafe { &mut *(argument as *mut libc::flock) })
+        }
+        // SAFETY: as above.
         _ => unsafe {
             let done = real::fcntl64(fd, command, argument);
             if let (libc::F_SETFL, 0, Some(of)) = (command, done, table::share(fd)) {
@@ -156,13 +172,76 @@ fn control_own(fd: c_int, command: c_int, argument: usize) -> c_int {
     }
 }
 
+/// Asks for a record lock of a chosen file, or changes it. The kernel does not have the offset and
+/// the length of the file, by which its place may be told.
+fn lock(fd: c_int, command: c_int, asked: &mut libc::flock) -> c_int {
+    let Some(of) = table::share(fd) else { return failed(Errno::BAD_DESCRIPTOR) };
+    let mut lock = *asked;
+    let from = match c_int::from(lock.l_whence) {
+        // SAFETY: the call has no pointers.
+        libc::SEEK_CUR => unsafe { data::lseek(fd, 0, libc::SEEK_CUR) },
+        libc::SEEK_END => super::served(|| Ok(of.len()? as i64)),
+        _ => 0,
+    };
+    if from < 0 {
+        return -1;
+    }
+    if matches!(c_int::from(lock.l_whence), libc::SEEK_CUR | libc::SEEK_END) {
+        let Some(start) = lock.l_start.checked_add(from) else {
+            return failed(Errno(libc::EOVERFLOW));
+        };
+        (lock.l_whence, lock.l_start) = (libc::SEEK_SET as c_short, start);
+    }
+    // SAFETY: a lock, which outlives the call.
+    let done = unsafe { real::fcntl64(fd, command, &raw mut lock as usize) };
+    let unlocks = c_int::from(lock.l_type) == libc::F_UNLCK;
+    match command {
+        libc::F_GETLK | libc::F_OFD_GETLK if done == 0 && unlocks => asked.l_type = lock.l_type,
+        libc::F_GETLK | libc::F_OFD_GETLK if done == 0 => *asked = lock,
+        // Part of the file may stay locked.
+        libc::F_SETLK | libc::F_SETLKW
+            if done == 0 && (!unlocks || lock.l_start == 0 && lock.l_len == 0) =>
+        {
+            of.set_locked(!unlocks);
+        }
+        _ => {}
+    }
+    done
+}
+
+/// `lockf` on a chosen descriptor: a record lock from the offset on.
+fn lock_from_offset(fd: c_int, command: c_int, len: libc::off_t) -> c_int {
+    // SAFETY: all zeroes are a value of this type. The call has no pointers.
+    let (mut asked, own): (libc::flock, _) = unsafe { (std::mem::zeroed(), libc::getpid()) };
+    asked.l_whence = libc::SEEK_CUR as c_short;
+    asked.l_len = len;
+    let (command, kind) = match command {
+        libc::F_ULOCK => (libc::F_SETLK, libc::F_UNLCK),
+        libc::F_LOCK => (libc::F_SETLKW, libc::F_WRLCK),
+        libc::F_TLOCK => (libc::F_SETLK, libc::F_WRLCK),
+        libc::F_TEST => (libc::F_GETLK, libc::F_WRLCK),
+        _ => return failed(Errno::INVALID),
+    };
+    asked.l_type = kind as c_short;
+    let done = lock(fd, command, &mut asked);
+    let is_free = c_int::from(asked.l_type) == libc::F_UNLCK || asked.l_pid == own;
+    if command == libc::F_GETLK && done == 0 && !is_free {
+        return failed(Errno(libc::EACCES));
+    }
+    done
+}
+
 // Requests of `ioctl` that the home file would answer wrongly: which blocks it has, and clones.
 const CLONES: [c_ulong; 3] = [libc::FICLONE, libc::FICLONERANGE, 0xc018_9436];
 const EXTENTS: [c_ulong; 2] = [0xc020_660b, 1];
 
 hook! {
     fn close(fd: c_int) -> c_int {
-        if is_ours(fd) { close_ours(fd) } else { real::close(fd) }
+        if !is_ours(fd) {
+            return real::close(fd);
+        }
+        super::end_if_cancelled();
+        close_ours(fd)
     }
     fn __close(fd: c_int) -> c_int { close(fd) }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
@@ -216,6 +295,14 @@ hook! {
             _ => real::ioctl(fd, request, argument),
         }
     }
+}
+
+// These descriptors keep their locks: see `pair::rest_all`.
+hook! {
+    fn lockf(fd: c_int, command: c_int, len: libc::off_t) -> c_int {
+        if is_own(fd) { lock_from_offset(fd, command, len) } else { real::lockf64(fd, command, len) }
+    }
+    fn lockf64(fd: c_int, command: c_int, len: libc::off_t) -> c_int { lockf(fd, command, len) }
 }
 
 // The engine holds the lock of the home file for as long as it is open.

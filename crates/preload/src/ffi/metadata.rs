@@ -1,6 +1,6 @@
 //! The `stat` family: a file that is open here has its own length, and not that of the home file.
 
-use super::{path, process, real};
+use super::{outside, path, process, real};
 use crate::{inside, pair, settings, table};
 use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint};
 use std::ffi::CStr;
@@ -23,14 +23,20 @@ unsafe fn stat_at(dir: c_int, name: *const c_char, to: *mut libc::stat, flags: c
     process::prepare();
     // SAFETY: as the caller promises.
     unsafe {
-        let told = path::stat_to(dir, name, to, flags);
+        let is_outside = !is_libcs(dir, flags) && outside::is_outside(dir, name);
+        let unfollowed = if is_outside { AT_SYMLINK_NOFOLLOW } else { 0 };
+        let mut told = path::stat_to(dir, name, to, flags | unfollowed);
+        let is_link = told == 0 && (*to).st_mode & libc::S_IFMT == libc::S_IFLNK;
+        if is_link && is_outside && flags & AT_SYMLINK_NOFOLLOW == 0 {
+            told = path::stat_to(dir, name, to, flags);
+        }
         if told != 0 || is_libcs(dir, flags) || (*to).st_mode & libc::S_IFMT != libc::S_IFREG {
             return told;
         }
         if let Some(len) = len(path::identity(&*to)) {
             (*to).st_size = len as i64;
             (*to).st_blocks = len.div_ceil(BLOCK) as i64;
-        } else if settle(dir, name, flags) {
+        } else if (is_link || !is_outside) && settle(dir, name, flags) {
             return path::stat_to(dir, name, to, flags);
         }
         told
@@ -75,7 +81,13 @@ hook! {
     fn __fxstatat64(_v: c_int, dir: c_int, name: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int { stat_at(dir, name, to, flags) }
     fn statx(dir: c_int, name: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int {
         process::prepare();
-        let told = real::statx(dir, name, flags, mask, to);
+        let is_outside = !is_libcs(dir, flags) && outside::is_outside(dir, name);
+        let unfollowed = if is_outside { AT_SYMLINK_NOFOLLOW } else { 0 };
+        let mut told = real::statx(dir, name, flags | unfollowed, mask, to);
+        let is_link = told == 0 && c_int::from((*to).stx_mode) as u32 & libc::S_IFMT == libc::S_IFLNK;
+        if is_link && is_outside && flags & AT_SYMLINK_NOFOLLOW == 0 {
+            told = real::statx(dir, name, flags, mask, to);
+        }
         if told != 0 || is_libcs(dir, flags) || c_int::from((*to).stx_mode) as u32 & libc::S_IFMT != libc::S_IFREG {
             return told;
         }
@@ -83,7 +95,7 @@ hook! {
         if let Some(len) = len((device, (*to).stx_ino)) {
             (*to).stx_size = len;
             (*to).stx_blocks = len.div_ceil(BLOCK);
-        } else if settle(dir, name, flags) {
+        } else if (is_link || !is_outside) && settle(dir, name, flags) {
             return real::statx(dir, name, flags, mask, to);
         }
         told

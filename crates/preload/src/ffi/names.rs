@@ -5,7 +5,7 @@
 //! stays in its folder, and they go with its last name.
 
 use super::kept::{self, Kept};
-use super::{failed, path, process, real, served};
+use super::{failed, outside, path, process, real, served};
 use crate::errno::{Errno, Result};
 use crate::pair;
 use libc::{AT_FDCWD, c_char, c_int, c_uint};
@@ -23,14 +23,19 @@ unsafe fn rename_at(
     flags: c_uint,
 ) -> c_int {
     process::prepare();
+    let exchanges = flags & libc::RENAME_EXCHANGE != 0;
     // SAFETY: as the caller promises.
     unsafe {
         let own =
             [path::chosen(dir, name, libc::O_NOFOLLOW), path::chosen(to_dir, to, libc::O_NOFOLLOW)];
         if own.iter().all(Option::is_none) {
-            return named(real::renameat2(dir, name, to_dir, to, flags), to_dir, to);
+            let renamed = real::renameat2(dir, name, to_dir, to, flags);
+            if exchanges && renamed == 0 {
+                outside::note_name(dir, name);
+            }
+            return named(renamed, to_dir, to);
         }
-        let moves = [true, flags & libc::RENAME_EXCHANGE != 0];
+        let moves = [true, exchanges];
         let leaves = || path::folder(dir, name) != path::folder(to_dir, to);
         for (chosen, moves) in own.iter().zip(moves) {
             let Some(chosen) = chosen else { continue };
@@ -57,6 +62,9 @@ unsafe fn rename_at(
             };
             pair::while_closed(&identities, renamed)?
         });
+        if exchanges && renamed == 0 {
+            outside::note_name(dir, name); // what the other name had
+        }
         if own[0].is_none() { named(renamed, to_dir, to) } else { renamed }
     }
 }
@@ -76,9 +84,14 @@ static IS_NAMED: AtomicBool = AtomicBool::new(false);
 /// # Safety
 /// `name` is a text with its zero byte.
 unsafe fn named(done: c_int, dir: c_int, name: *const c_char) -> c_int {
-    // SAFETY: as the caller promises.
-    if done == 0 && unsafe { path::chosen(dir, name, libc::O_NOFOLLOW) }.is_some() {
-        IS_NAMED.store(true, Ordering::Relaxed);
+    if done == 0 {
+        // SAFETY: as the caller promises.
+        unsafe {
+            outside::note_name(dir, name);
+            if path::chosen(dir, name, libc::O_NOFOLLOW).is_some() {
+                IS_NAMED.store(true, Ordering::Relaxed);
+            }
+        }
     }
     done
 }

@@ -5,11 +5,11 @@
 //! never reaches the home file of a pair: it becomes a change of the length, once the descriptor
 //! has told its file.
 
-use super::{errno, names, path, process, real, set_errno, streams};
+use super::{errno, names, outside, path, process, real, set_errno, streams};
 use crate::description::Description;
 use crate::errno::{Errno, Result};
 use crate::table::{self, Found};
-use crate::{inside, log, settings};
+use crate::{inside, log, pair, settings};
 use libc::{AT_FDCWD, c_char, c_int, mode_t};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -25,6 +25,9 @@ pub(super) unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode
         if inside::is_inside() {
             return hide(real::openat(dir, path, flags, mode));
         }
+        if let Some(fd) = outside(dir, path, flags, mode) {
+            return fd;
+        }
         if !settings::is_on() || flags & libc::O_PATH != 0 || process::is_vfork_child() {
             return real::openat(dir, path, flags, mode);
         }
@@ -34,6 +37,68 @@ pub(super) unsafe fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode
         let asked = if is_early { flags } else { flags & !libc::O_TRUNC };
         let fd = real::openat(dir, path, asked | libc::O_CLOEXEC, mode);
         shown(adopted(fd, flags, flags != asked), flags)
+    }
+}
+
+/// Opens a path that leads to no chosen file, and on which no name is a link. Returns `None` if it
+/// is another one, and has done nothing then.
+///
+/// # Safety
+/// As for `openat`.
+unsafe fn outside(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> Option<c_int> {
+    // `openat` ignores flags that `openat2` refuses.
+    const KNOWN: c_int = libc::O_ACCMODE
+        | libc::O_CREAT
+        | libc::O_EXCL
+        | libc::O_NOCTTY
+        | libc::O_TRUNC
+        | libc::O_APPEND
+        | libc::O_NONBLOCK
+        | libc::O_SYNC
+        | libc::O_DIRECT
+        | libc::O_DIRECTORY
+        | libc::O_NOFOLLOW
+        | libc::O_NOATIME
+        | libc::O_CLOEXEC;
+    /// `O_LARGEFILE` of the kernel, which it adds by itself.
+    const LARGE: c_int = 0o100_000;
+    // A file that is open here by another name must not be truncated beneath the engine.
+    let is_risk = pair::are_open() && flags & libc::O_TRUNC != 0;
+    // SAFETY: as the caller promises.
+    unsafe {
+        if !settings::is_on() || flags & !(KNOWN | LARGE) != 0 || is_risk {
+            return None;
+        }
+        if !outside::is_outside(dir, path) {
+            return None;
+        }
+        let mut how: libc::open_how = std::mem::zeroed();
+        how.flags = (flags & KNOWN) as u64;
+        how.mode = if flags & libc::O_CREAT != 0 { u64::from(mode & 0o7777) } else { 0 };
+        how.resolve = libc::RESOLVE_NO_SYMLINKS;
+        let before = errno();
+        let size = size_of::<libc::open_how>();
+        let (from, how) = (dir as usize, &raw const how as usize);
+        let fd = real::syscall(libc::SYS_openat2, from, path as usize, how, size, 0, 0) as c_int;
+        if fd < 0 {
+            let is_refused = [libc::ELOOP, libc::ENOSYS, libc::EPERM, libc::EINVAL, libc::E2BIG];
+            let is_answer = !is_refused.contains(&errno());
+            if !is_answer {
+                set_errno(before);
+            }
+            return is_answer.then_some(fd);
+        }
+        // The table of a child of `vfork` is its parent's.
+        let may_be_ours = table::is_chosen(fd) || pair::are_open();
+        let is_open = |found: &libc::stat| pair::is_open(path::identity(found));
+        if may_be_ours && !process::is_vfork_child() {
+            forget(fd);
+            if path::regular(fd).as_ref().is_some_and(is_open) {
+                return Some(adopted(fd, flags, false));
+            }
+        }
+        set_errno(before);
+        Some(fd)
     }
 }
 
@@ -111,8 +176,7 @@ fn adopted(fd: c_int, flags: c_int, truncates: bool) -> c_int {
         return fd;
     };
     let of = table::begin_close(fd);
-    // SAFETY: the descriptor that the caller has got.
-    unsafe { real::close(fd) };
+    super::close(fd);
     table::closed(fd);
     let _logged = Description::leave(of);
     streams::follow(fd);
@@ -172,7 +236,7 @@ pub(super) fn hide(fd: c_int) -> c_int {
             table::set_private(fd, true);
             return fd;
         }
-        real::close(fd);
+        super::close(fd);
         table::set_private(moved, true);
         moved
     }

@@ -3,7 +3,7 @@
 //! Invariant: nothing here allocates, up to the answer that a file is not chosen.
 
 use super::kept::Kept;
-use super::{copies, errno, real};
+use super::{copies, errno, outside, process, real};
 use crate::errno::{Errno, Result};
 use crate::pair::{Identity, Pair};
 use crate::table::{self, Found};
@@ -123,6 +123,21 @@ impl Chosen {
         folder.has(name_of(&path), self.fd).then_some(folder)
     }
 
+    /// Returns `true` if a process has the file open for writing.
+    pub fn is_in_use(&self) -> bool {
+        let (device, inode) = self.identity;
+        let look = || pair::options().identity(device, inode).inspect(self.path());
+        pair::unforked(look).is_ok_and(|look| look.is_open)
+    }
+
+    /// Takes the file, which this process does not have open. The first call opens it.
+    pub fn wait_for_call(&self, writes: bool) -> Result<Arc<Pair>> {
+        let pair = pair::wait_for_call(self.fd, self.identity, writes)?;
+        copies::begin();
+        process::begin_to_complete();
+        Ok(pair)
+    }
+
     /// Returns `true` if the file has no name any more.
     pub fn is_nameless(&self) -> bool {
         regular(self.fd).is_some_and(|found| found.st_nlink == 0)
@@ -132,6 +147,7 @@ impl Chosen {
     pub fn acquire(&self, writes: bool) -> Result<Arc<Pair>> {
         let pair = pair::acquire(self.fd, self.identity, writes)?;
         copies::begin();
+        process::begin_to_complete();
         Ok(pair)
     }
 
@@ -168,6 +184,19 @@ pub(super) unsafe fn chosen(dir: c_int, path: *const c_char, flags: c_int) -> Op
         return None;
     }
     let before = errno();
+    // SAFETY: as the caller promises. A file that is open here is chosen by any name.
+    let is_other = unsafe {
+        let names_itself = flags & libc::O_NOFOLLOW != 0;
+        names_itself && outside::is_outside(dir, path) && {
+            let found = pair::are_open()
+                .then(|| stat(dir, CStr::from_ptr(path), libc::AT_SYMLINK_NOFOLLOW));
+            !found.flatten().is_some_and(|found| pair::is_open(identity(&found)))
+        }
+    };
+    if is_other {
+        super::set_errno(before);
+        return None;
+    }
     // SAFETY: as the caller promises.
     let fd = unsafe { real::openat(dir, path, libc::O_PATH | libc::O_CLOEXEC | flags, 0) };
     let own = (fd >= 0).then_some(Owned(fd));
@@ -215,7 +244,7 @@ pub(super) fn companions(of: Identity, mut body: impl FnMut(c_int, &CStr)) {
 }
 
 /// Returns the folder part of a path, relative to a folder, and the last name.
-fn split(path: &CStr) -> (&[u8], &[u8]) {
+pub(super) fn split(path: &CStr) -> (&[u8], &[u8]) {
     let bytes = path.to_bytes();
     let cut = bytes.iter().rposition(|&c| c == b'/').map_or(0, |slash| slash + 1);
     bytes.split_at(cut)
@@ -262,8 +291,7 @@ impl Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         let before = errno();
-        // SAFETY: the descriptor is this value's own.
-        unsafe { real::close(self.0) };
+        super::close(self.0);
         super::set_errno(before);
     }
 }
@@ -276,7 +304,7 @@ pub(super) fn remove(fd: c_int, path: &CStr) {
 }
 
 /// Opens the folder of a path.
-fn open_folder(dir: c_int, path: &CStr) -> Option<Owned> {
+pub(super) fn open_folder(dir: c_int, path: &CStr) -> Option<Owned> {
     let mut name = [0; libc::PATH_MAX as usize];
     let folder = match split(path).0 {
         b"" => b".",

@@ -9,6 +9,7 @@ use libc::{
     FILE, aiocb, c_char, c_int, c_long, c_uint, c_void, gid_t, iovec, mode_t, off_t, size_t,
     ssize_t, timespec, timeval, uid_t,
 };
+use libc::{posix_spawn_file_actions_t as Actions, posix_spawnattr_t as Attributes};
 use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -49,7 +50,7 @@ macro_rules! real {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(; $variable:ident: $rest:ty)?) -> $result:ty;)*) => {$(
         #[inline]
         pub(in crate::ffi) unsafe fn $name($($arg: $type,)* $($variable: $rest)?) -> $result {
-            type Call = unsafe extern "C" fn($($type,)* $(real!(@dots $rest))?) -> $result;
+            type Call = unsafe extern "C-unwind" fn($($type,)* $(real!(@dots $rest))?) -> $result;
             static NEXT: Next = Next::new();
             const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
@@ -95,6 +96,7 @@ real! {
     fn fcntl64(fd: c_int, command: c_int; argument: usize) -> c_int;
     fn ioctl(fd: c_int, request: libc::c_ulong; argument: usize) -> c_int;
     fn flock(fd: c_int, operation: c_int) -> c_int;
+    fn lockf64(fd: c_int, command: c_int, len: off_t) -> c_int;
     fn mmap64(at: *mut c_void, len: size_t, access: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
     fn msync(at: *mut c_void, len: size_t, flags: c_int) -> c_int;
     fn munmap(at: *mut c_void, len: size_t) -> c_int;
@@ -106,6 +108,15 @@ real! {
     fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long;
     fn statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int;
+    fn chdir(path: *const c_char) -> c_int;
+    fn fchdir(fd: c_int) -> c_int;
+    fn chroot(path: *const c_char) -> c_int;
+    fn mkdirat(dir: c_int, path: *const c_char, mode: mode_t) -> c_int;
+    fn symlinkat(text: *const c_char, dir: c_int, path: *const c_char) -> c_int;
+    fn mount(from: *const c_char, to: *const c_char, kind: *const c_char, flags: libc::c_ulong, data: *const c_void) -> c_int;
+    fn umount2(path: *const c_char, flags: c_int) -> c_int;
+    fn setns(fd: c_int, kind: c_int) -> c_int;
+    fn unshare(what: c_int) -> c_int;
     fn renameat2(dir: c_int, path: *const c_char, to_dir: c_int, to: *const c_char, flags: c_uint) -> c_int;
     fn linkat(dir: c_int, path: *const c_char, to_dir: c_int, to: *const c_char, flags: c_int) -> c_int;
     fn unlinkat(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
@@ -132,6 +143,12 @@ real! {
     fn execvpe(path: *const c_char, args: *const *const c_char, env: *const *const c_char) -> c_int;
     fn fexecve(fd: c_int, args: *const *const c_char, env: *const *const c_char) -> c_int;
     fn execveat(dir: c_int, path: *const c_char, args: *const *const c_char, env: *const *const c_char, flags: c_int) -> c_int;
+    fn fork() -> c_int;
+    fn forkpty(to: *mut c_int, name: *mut c_char, terminal: *const libc::termios, size: *const libc::winsize) -> c_int;
+    fn posix_spawn(pid: *mut c_int, path: *const c_char, actions: *const Actions, attributes: *const Attributes, args: *const *const c_char, env: *const *const c_char) -> c_int;
+    fn posix_spawnp(pid: *mut c_int, file: *const c_char, actions: *const Actions, attributes: *const Attributes, args: *const *const c_char, env: *const *const c_char) -> c_int;
+    fn system(line: *const c_char) -> c_int;
+    fn popen(line: *const c_char, mode: *const c_char) -> *mut FILE;
     fn daemon(keeps_folder: c_int, keeps_streams: c_int) -> c_int;
     fn _exit(code: c_int) -> c_int;
     fn fopen64(name: *const c_char, mode: *const c_char) -> *mut FILE;

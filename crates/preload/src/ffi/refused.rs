@@ -2,7 +2,8 @@
 //! programs take another way: `read` and `write`.
 
 use super::{
-    data, descriptors, durable, failed, mapping, metadata, open, path, process, real, requests,
+    data, descriptors, durable, failed, mapping, metadata, open, outside, path, process, real,
+    requests,
 };
 use crate::errno::Errno;
 use crate::{inside, log, settings};
@@ -42,6 +43,9 @@ hook! {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_creat => open::creat(a as *const c_char, b as mode_t).into(),
             libc::SYS_openat2 => open::open_how(fd, path, c as *const libc::open_how, d).into(),
+            libc::SYS_chdir => outside::chdir(a as *const c_char).into(),
+            libc::SYS_fchdir => outside::fchdir(fd).into(),
+            libc::SYS_chroot => outside::chroot(a as *const c_char).into(),
             libc::SYS_close => descriptors::close(fd).into(),
             libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int).into(),
             libc::SYS_dup => descriptors::dup(fd).into(),
@@ -63,6 +67,7 @@ hook! {
             libc::SYS_sendfile => send(fd, b as c_int, c as *mut off_t, d) as c_long,
             libc::SYS_splice => splice(fd, b as *mut off_t, c as c_int, d as *mut off_t, e, f as c_uint) as c_long,
             libc::SYS_ioctl => descriptors::ioctl(fd, b as c_ulong, c).into(),
+            _ if outside::is_change(number) => outside::change(number, [a, b, c, d, e, f]),
             _ if path::is_chosen(fd) => by_number(number, fd, [b, c, d, e, f]),
             _ => real::syscall(number, a, b, c, d, e, f),
         }

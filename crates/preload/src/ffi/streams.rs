@@ -291,6 +291,7 @@ unsafe fn close_stream(of: *mut FILE) -> c_int {
         if !table::is_chosen(fd) {
             return real::fclose(of);
         }
+        super::end_if_cancelled();
         descriptors::end_by(fd, || real::fclose(of))
     }
 }

@@ -29,7 +29,10 @@ impl Pair {
     ) -> Result<R> {
         self.with(|file| {
             let before = file.len();
-            let (result, changed) = body(file)?;
+            let done = body(file);
+            // An operation that has failed in its durable point has changed the file.
+            self.note_change();
+            let (result, changed) = done?;
             let regions = self.regions();
             if !regions.is_empty() {
                 let _showing = self.showing.lock();
@@ -74,7 +77,11 @@ impl Pair {
         if self.regions().is_empty() {
             return Ok(());
         }
-        self.exclusively(|file| regions::publish(file, &self.regions(), addresses))
+        self.exclusively(|file| {
+            let published = regions::publish(file, &self.regions(), addresses);
+            self.note_change();
+            published
+        })
     }
 
     /// Publishes all changes of the regions, and makes a durable point.
@@ -155,7 +162,9 @@ impl Pair {
                 let Some(region) = all.iter().find(is_there) else {
                     return unmap().map(|()| false); // another thread has ended it
                 };
-                regions::publish(file, &all, addresses)?;
+                let published = regions::publish(file, &all, addresses);
+                self.note_change();
+                published?;
                 if region.is_shared() {
                     return region.leave(addresses).map(|()| false);
                 }

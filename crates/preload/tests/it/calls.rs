@@ -1,6 +1,6 @@
 //! `tests/calls.c` with and without the preload: the calls do what the kernel does.
 
-use crate::common::{Scratch, has};
+use crate::common::{Scratch, has, library};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,7 +9,7 @@ pub fn build(scratch: &Scratch, source: &str, flags: &[&str]) -> PathBuf {
     build_as(scratch, "program", source, flags)
 }
 
-fn build_as(scratch: &Scratch, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+pub fn build_as(scratch: &Scratch, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let program = scratch.path(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
     let built =
@@ -35,9 +35,7 @@ fn calls_do_what_the_kernel_does_and_refusals_have_their_numbers() {
             );
             assert_eq!(scratch.companions(), [""; 0]);
             let log = scratch.log();
-            for word in
-                ["inherited by fork", "shared mmap", "copy_file_range", "io_uring_setup", "flock"]
-            {
+            for word in ["shared mmap", "copy_file_range", "io_uring_setup", "flock"] {
                 assert!(log.contains(word), "{word} is not in the log:\n{log}");
             }
         }
@@ -54,6 +52,24 @@ fn calls_on_files_of_any_name_do_what_the_kernel_does() {
     command.arg(scratch.folder()).args(["yes", "any"]);
     let output = command.env("ATOMIC_MMAP_FILES", scratch.path("**")).output().expect("run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The whole process ended by SIGABRT, also if the call was on a pipe.
+#[test]
+fn a_thread_that_is_cancelled_in_a_call_ends_alone() {
+    for scratch in [Scratch::new(), Scratch::on_disk()] {
+        let program = build(&scratch, "cancel.c", &["-O1", "-rdynamic"]);
+        let first = build_as(&scratch, "first.so", "cancel.c", &["-DLIBRARY", "-shared", "-fPIC"]);
+        for own in [None, Some(library())] {
+            let all = own.iter().chain([&first]).map(|path| path.to_str().expect("text"));
+            let mut command = scratch.command(&program);
+            command.env("LD_PRELOAD", all.collect::<Vec<_>>().join(":"));
+            let output = command.arg(scratch.folder()).output().expect("run");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{own:?}: {}\n{said}", output.status);
+        }
+        assert_eq!(scratch.companions(), [""; 0]);
+    }
 }
 
 #[test]
@@ -118,6 +134,7 @@ fn wrong_settings_keep_a_program_from_starting() {
         ("ATOMIC_MMAP_DEPLOY", "often"),
         ("ATOMIC_MMAP_DEPLOY_IDLE", "5"),
         ("ATOMIC_MMAP_REFLECTION_BUDGET", "64MB"),
+        ("ATOMIC_MMAP_HOME", "1"),
         ("ATOMIC_MMAP_MSYNC", "yes"),
         ("ATOMIC_MMAP_COPIES", "yes"),
         ("ATOMIC_MMAP_MEDIUM", "disk"),

@@ -4,6 +4,7 @@
 //! they are skipped. `lab/preload` runs more: fsx, every engine of fio, more kills.
 
 mod calls;
+mod children;
 mod common;
 mod deployment;
 mod faults;
@@ -11,6 +12,7 @@ mod kill;
 mod mapping;
 mod model;
 mod others;
+mod outside;
 mod programs;
 mod secure;
 mod snapshots;

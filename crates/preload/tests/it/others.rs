@@ -68,6 +68,12 @@ fn blocked_signals_wait_for_the_program() {
     run("signals", &["-O1"]);
 }
 
+/// The kernel placed them by an offset and a length that it does not have.
+#[test]
+fn record_locks_lie_where_the_offset_and_the_end_are() {
+    run("locks", &["-O1"]);
+}
+
 /// It read and wrote the home file, past the pair.
 #[test]
 fn a_descriptor_that_comes_by_a_socket_is_served() {
