@@ -144,7 +144,8 @@ pub enum Command {
     /// --first-frame`.
     #[command(after_long_help = RECEIVE)]
     Receive(Receive),
-    /// Say what a folder's file system would promise, and why.
+    /// Say what a folder's file system would promise, and why, and which companion belongs to which
+    /// file.
     Doctor(Folder),
     /// Measure writes and durable points in a folder, for a few seconds.
     Bench(Bench),
@@ -207,6 +208,18 @@ fn range(text: &str) -> Result<Range<u64>, String> {
     Ok(offset(from)?..offset(to)?)
 }
 
+impl Command {
+    /// Returns `true` if the command changes no file that exists. It may make a copy or a picture.
+    pub fn only_reads(&self) -> bool {
+        match self {
+            Command::Settle(_) | Command::Receive(_) => false,
+            Command::Repair(of) => of.dry_run || !(of.discard || of.trust || of.pages),
+            Command::Snapshot(what) => matches!(what, Snapshot::List(_) | Snapshot::Copy(_)),
+            _ => true,
+        }
+    }
+}
+
 #[derive(clap::Args, Debug)]
 pub struct Stats {
     /// The file.
@@ -264,6 +277,10 @@ pub struct Cp {
     pub from: PathBuf,
     /// The new file, which must not exist.
     pub to: PathBuf,
+    /// Also copy a file that an open refuses: with what its companions still tell. Prints the
+    /// ranges in doubt: their bytes may be old, or of different times.
+    #[arg(long)]
+    pub best_effort: bool,
 }
 
 /// A command on snapshots. `drop`, `rollback`, `retain` and `create` bring all bytes home.
@@ -404,4 +421,26 @@ pub struct Bench {
     /// The time of each measurement, in seconds.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `verify`, `cp` and `bench` spoke of a recovery when they were interrupted.
+    #[test]
+    fn commands_that_only_read_are_told_apart() {
+        let only_reads = |line: &str| {
+            let words = format!("atomic-mmap {line}");
+            Args::try_parse_from(words.split(' ')).expect(line).command.only_reads()
+        };
+        for line in
+            ["verify f", "snapshot copy f s to", "cp f to", "bench .", "repair f", "send f s"]
+        {
+            assert!(only_reads(line), "{line}");
+        }
+        for line in ["settle f", "receive f", "repair f --trust", "snapshot create f s"] {
+            assert!(!only_reads(line), "{line}");
+        }
+    }
 }

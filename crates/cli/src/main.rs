@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     if args.common.verbose {
         tell_events();
     }
-    progress::end_on_interrupt();
+    progress::end_on_interrupt(args.command.only_reads());
     let json = args.common.json;
     match run(args) {
         Ok(outcome) => outcome.into(),

@@ -2,7 +2,7 @@
 
 use crate::report::{SCHEMA, json_line, tell};
 use crate::verdict::is_damage;
-use atomic_mmap::{Error, SnapshotError, StreamError, shown};
+use atomic_mmap::{Error, Interface, SnapshotError, StreamError, in_words_of, shown};
 use serde_json::json;
 use std::io;
 use std::path::Path;
@@ -92,7 +92,7 @@ impl Failure {
 
     fn message(&self) -> String {
         match self {
-            Failure::File(error) => error.to_string(),
+            Failure::File(error) => in_words_of(Interface::Command, &error.to_string()),
             Failure::Io(what, error) => format!("{what}: {error}"),
             Failure::Usage(what) => what.clone(),
         }

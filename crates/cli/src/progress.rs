@@ -15,12 +15,17 @@ const INTERRUPTED: i32 = 130;
 
 /// Ends the process on SIGINT. To the files of a pair that is a crash, after which the next open
 /// recovers. So nothing has to be finished, and only scratch folders are removed.
-pub fn end_on_interrupt() {
-    let handler = || {
+pub fn end_on_interrupt(only_reads: bool) {
+    let said = if only_reads {
+        "interrupted; nothing was changed\n"
+    } else {
+        "interrupted; the next open recovers the file\n"
+    };
+    let handler = move || {
         // Held until the process ends, so that the command makes no other folder, and does not end
         // by an exit code of its own after it has missed a file of these.
         let _held = place::remove_all();
-        tell("interrupted; the next open recovers the file\n");
+        tell(said);
         std::process::exit(INTERRUPTED);
     };
     // Without a handler the process ends as well.

@@ -10,12 +10,12 @@ use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 /// The version of all JSON objects. A field is never removed or changed without another number.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Named values in the order in which people read them.
 pub struct Report {
     command: &'static str,
-    lines: Vec<(&'static str, Value, String)>,
+    lines: Vec<(&'static str, Value, Option<String>)>,
 }
 
 impl Report {
@@ -25,7 +25,12 @@ impl Report {
 
     /// Adds a value, and what people read for it.
     pub fn add(&mut self, name: &'static str, value: impl Into<Value>, text: impl Into<String>) {
-        self.lines.push((name, value.into(), text.into()));
+        self.lines.push((name, value.into(), Some(text.into())));
+    }
+
+    /// Adds a value for programs alone.
+    pub fn json(&mut self, name: &'static str, value: impl Into<Value>) {
+        self.lines.push((name, value.into(), None));
     }
 
     /// Adds a text, or nothing.
@@ -52,7 +57,7 @@ impl Report {
     }
 
     /// Returns the JSON object.
-    pub fn json(&self) -> Value {
+    pub fn object(&self) -> Value {
         let mut object = Map::new();
         object.insert("schema".into(), json!(SCHEMA));
         object.insert("command".into(), json!(self.command));
@@ -66,10 +71,11 @@ impl Report {
     pub fn print(&self, as_json: bool) -> Result<(), Failure> {
         let mut text = String::new();
         if as_json {
-            text = json_line(&self.json());
+            text = json_line(&self.object());
         } else {
-            let width = self.lines.iter().map(|line| line.0.len()).max().unwrap_or(0);
-            for (name, _, said) in &self.lines {
+            let told = || self.lines.iter().filter_map(|line| Some((line.0, line.2.as_ref()?)));
+            let width = told().map(|line| line.0.len()).max().unwrap_or(0);
+            for (name, said) in told() {
                 let name = name.replace('_', " ");
                 text += format!("{name:width$}  {}", shown(said)).trim_end();
                 text.push('\n');

@@ -1,13 +1,17 @@
-//! `doctor`: what a folder's file system would promise, and why.
+//! `doctor`: what a folder's file system would promise, and why, and the files of the companions
+//! there.
 
 use crate::args::{Common, Folder};
 use crate::outcome::{Failure, Outcome};
 use crate::progress::PairScratch;
 use crate::report::Report;
-use atomic_mmap::{CloseMode, MEDIUM_VARIABLE, Medium, Survives};
+use atomic_mmap::{CloseMode, MEDIUM_VARIABLE, Medium, Survives, shown};
 use rustix::fs::{FallocateFlags, OFlags, XattrFlags};
+use serde_json::{Value, json};
+use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 /// The attribute that is tried. It is of the same kind as the crate's own.
 const ATTRIBUTE: &str = "user.atomic-mmap-doctor";
@@ -64,8 +68,58 @@ pub fn run(common: &Common, of: &Folder) -> Result<Outcome, Failure> {
     report.text("huge_pages_tmpfs", chosen("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").is_ok();
     said(&mut report, "boot_id", boot, "a crash of the process alone takes nothing back");
+    let (of_files, left) = companions(common, &of.folder)?;
+    let told = of_files.iter().map(|(file, companion)| {
+        format!("{} of {}", shown(companion), shown(&file.file_name().unwrap_or_default()))
+    });
+    let told: Vec<String> = told.collect();
+    let value = of_files.iter().map(|(file, companion)| {
+        json!({"companion": companion.to_string_lossy(), "file": file.to_string_lossy()})
+    });
+    let value: Value = value.collect();
+    report.add("companions", value, if told.is_empty() { "none".into() } else { told.join(", ") });
+    if !left.is_empty() {
+        let told: Vec<String> = left.iter().map(|name| shown(name).to_string()).collect();
+        let value: Value = left.iter().map(|name| json!(name.to_string_lossy())).collect();
+        report.add("of_no_file_here", value, told.join(", "));
+    }
     report.print(common.json)?;
     Ok(Outcome::Ok)
+}
+
+/// A file, and the name of a companion of it.
+type OfFile = (PathBuf, OsString);
+
+/// Returns each companion in the folder, with the file that it belongs to, and the companions of no
+/// file there. They are named by inodes, so only a look at each file tells.
+fn companions(common: &Common, folder: &Path) -> Result<(Vec<OfFile>, Vec<OsString>), Failure> {
+    let names = |folder: &Path| {
+        let entries = folder.read_dir().map_err(Failure::io(folder))?;
+        let names = entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>();
+        let mut names = names.map_err(Failure::io(folder))?;
+        names.sort();
+        Ok::<_, Failure>(names)
+    };
+    let is_companion = |name: &OsString| name.as_encoded_bytes().starts_with(b".atomic-mmap.");
+    let (mut left, files): (Vec<_>, Vec<_>) = names(folder)?.into_iter().partition(is_companion);
+    if let Some(folder) = &common.reflection_dir {
+        left = names(folder)?.into_iter().filter(is_companion).collect();
+    }
+    let mut of_files = Vec::new();
+    for file in files.iter().map(|name| folder.join(name)) {
+        if left.is_empty() {
+            break;
+        }
+        // A file that refuses a look is no regular one, or another user's.
+        let Ok(look) = common.options().inspect(&file) else { continue };
+        for path in [&look.reflection, &look.journal, &look.snapshot_file].into_iter().flatten() {
+            let name = path.file_name().unwrap_or_default();
+            if let Some(at) = left.iter().position(|companion| companion == name) {
+                of_files.push((file.clone(), left.remove(at)));
+            }
+        }
+    }
+    Ok((of_files, left))
 }
 
 fn said(report: &mut Report, name: &'static str, is_there: bool, why: &str) {

@@ -13,7 +13,13 @@ pub fn run(common: &Common, of: &File) -> Result<Outcome, Failure> {
     let look = common.options().inspect(&of.file)?;
     let mut report = Report::new("inspect");
     report.path("file", Some(&look.home));
-    report.flag("in_use", look.is_open);
+    let told = match (look.is_open, look.process) {
+        (true, Some(process)) => format!("yes, by process {process}"),
+        (true, None) => "yes".to_owned(),
+        (false, _) => "no".to_owned(),
+    };
+    report.add("in_use", look.is_open, told);
+    report.json("process", look.process);
     verdict::add_row(&mut report, &look);
     report.bytes("length", look.len);
     report.bytes("length_on_disk", look.home_len);

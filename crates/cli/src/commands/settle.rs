@@ -5,7 +5,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::progress::shown;
 use crate::report::Report;
 use crate::verdict;
-use atomic_mmap::{CloseMode, Decision};
+use atomic_mmap::{CloseMode, Closed, Decision};
 
 pub fn run(common: &Common, of: &Settle) -> Result<Outcome, Failure> {
     let look = verdict::look_at_closed(common, &of.file)?;
@@ -28,7 +28,9 @@ pub fn run(common: &Common, of: &Settle) -> Result<Outcome, Failure> {
         for snapshot in file.snapshots() {
             file.drop_snapshot(&snapshot.name)?;
         }
-        file.close(CloseMode::Spatial)?;
+        if let Closed::WithCompanions(why) = file.close(CloseMode::Spatial)? {
+            return Err(Failure::File(why));
+        }
     } else {
         report.bytes("length", look.len);
     }

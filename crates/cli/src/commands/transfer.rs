@@ -7,7 +7,7 @@ use crate::progress::shown;
 use crate::report::Report;
 use crate::verdict;
 use atomic_mmap::{AtomicMappedFile, CloseMode, Error, Inspection, SnapshotError};
-use std::io::{BufWriter, IsTerminal};
+use std::io::{self, BufWriter, IsTerminal};
 
 /// Reads the file as the next open would recover it, and changes nothing. Prints the stream alone.
 pub fn send(common: &Common, of: &Send) -> Result<Outcome, Failure> {
@@ -21,8 +21,14 @@ pub fn send(common: &Common, of: &Send) -> Result<Outcome, Failure> {
     let from = of.from.as_ref().map(|from| name_of(&look, from)).transpose()?;
     let to = name_of(&look, &of.snapshot)?;
     let out = BufWriter::with_capacity(1 << 20, out);
-    file.export_from_frame(from.as_deref(), &to, of.first_frame, out)?;
-    Ok(Outcome::Ok)
+    match file.export_from_frame(from.as_deref(), &to, of.first_frame, out) {
+        // The file is in order, and the output is not.
+        Err(Error::Io { call: "write the stream", source, .. }) => {
+            let code = source.raw_os_error().map(io::Error::from_raw_os_error);
+            Err(Failure::printing(code.unwrap_or_else(|| source.kind().into())))
+        }
+        sent => Ok(sent.map(|_| Outcome::Ok)?),
+    }
 }
 
 /// Returns the name of the snapshot with this name, or else with this number.

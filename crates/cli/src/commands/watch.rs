@@ -36,6 +36,7 @@ pub fn run(common: &Common, of: &Watch) -> Result<Outcome, Failure> {
                 "schema": crate::report::SCHEMA,
                 "command": "watch",
                 "in_use": look.is_open,
+                "decision": look.decision.map(verdict::name),
                 "length": look.len,
                 "session": look.session,
                 "changed_pages": pages,
@@ -44,7 +45,7 @@ pub fn run(common: &Common, of: &Watch) -> Result<Outcome, Failure> {
                 "companions_allocated_bytes": allocated,
             }))
         } else {
-            let state = if look.is_open { "in use" } else { "closed" };
+            let state = verdict::state(&look);
             let opened = if is_new { ", opened or closed" } else { "" };
             format!(
                 "{state}{opened}: {} long, {} in {pages} pages changed, {} in the reflection file, \

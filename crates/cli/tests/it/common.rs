@@ -148,7 +148,7 @@ impl Run {
     pub fn json(&self) -> Value {
         assert_eq!(self.err(), "");
         let value: Value = serde_json::from_str(&self.out()).expect("one JSON object");
-        assert_eq!(value["schema"], 1);
+        assert_eq!(value["schema"], 2);
         value
     }
 
@@ -156,7 +156,7 @@ impl Run {
     #[track_caller]
     pub fn error(&self) -> Value {
         let value: Value = serde_json::from_str(&self.err()).expect("one JSON object");
-        assert_eq!((&value["schema"], self.out().as_str()), (&1.into(), ""));
+        assert_eq!((&value["schema"], self.out().as_str()), (&2.into(), ""));
         value["error"].clone()
     }
 }
@@ -198,6 +198,11 @@ impl Holder {
         let input = self.child.stdin.as_mut().expect("its input");
         writeln!(input, "{offset}").expect("ask");
         self.wait_for("written");
+    }
+
+    /// Returns the number of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Kills the process by SIGKILL.

@@ -29,8 +29,8 @@ fn a_plain_file() {
         str![[r#"
 file              [..]/plain
 in use            no
-mark              None
-found             Nothing
+mark              none
+found             no reflection file
 decision          a plain file, complete by itself
 length            4.9 KiB
 length on disk    4.9 KiB
@@ -63,8 +63,8 @@ fn a_file_that_was_closed_fast() {
         run(&["verify"], &path).code(0).out(),
         str![[r#"
 file             [..]/closed
-mark             OfThisFile
-found            OfThisFile { home: AsItWas, state: Closed }
+mark             names this file
+found            its reflection file; the file is as it was; closed
 decision         closed; an open goes on with both files
 recovery is due  no
 page sums        none
@@ -111,6 +111,20 @@ fn a_file_after_sigkill() {
         let before = scratch.contents();
         let look = run(&["inspect", "--json"], &path).code(0).json();
         assert_eq!(look["decision"], "recover", "{look}");
+        assert_eq!(look["found"], "of-this-file");
+        assert_eq!(
+            (&look["found_home"], &look["found_state"]),
+            (&"as-it-was".into(), &"died".into())
+        );
+        let told = run(&["inspect"], &path).code(0).out();
+        assert!(told.contains("the process that had it open has died\n"), "{told}");
+        assert!(!told.contains("OfThisFile") && !told.contains('{'), "{told}");
+        // It said "closed", and `inspect` said "crashed".
+        let watch = ["watch", "--count", "1", "--interval", "0.01"];
+        let told = run(&watch, &path).code(0).out();
+        assert!(told.starts_with("crashed: "), "{told}");
+        let line = run(&[&watch[..], &["--json"]].concat(), &path).code(0).json();
+        assert_eq!((&line["decision"], &line["in_use"]), (&look["decision"], &false.into()));
         assert_eq!(look["in_use"], false);
         let verified = run(&["verify", "--json"], &path).code(0).json();
         assert_eq!((&verified["ok"], &verified["recovery_is_due"]), (&true.into(), &true.into()));
@@ -137,12 +151,13 @@ fn a_file_in_use_by_another_process() {
     let mut holder = Holder::start(&path);
     let look = run(&["inspect", "--json"], &path).code(0).json();
     assert_eq!((&look["in_use"], &look["decision"]), (&true.into(), &().into()));
-    assert_eq!(look["length"], LEN);
+    assert_eq!((&look["length"], &look["process"]), (&LEN.into(), &holder.id().into()));
     for refused in ["verify", "settle", "repair"] {
         let failed = run(&[refused, "--json"], &path).code(5);
         assert_eq!(failed.error()["code"], "busy", "{refused}");
         let said = run(&[refused], &path).code(5).err();
         assert!(said.starts_with("error: ") && said.contains("open"), "{said}");
+        assert!(said.contains(&format!("another process, number {}", holder.id())), "{said}");
     }
     let copy = scratch.file("copy");
     let copied = command().arg("cp").args([&path, &copy]).output().expect("run");

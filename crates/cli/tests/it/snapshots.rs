@@ -209,9 +209,10 @@ fn what_retention_leaves() {
     assert_eq!((&one["dropped"], &one["left"]), (&2.into(), &1.into()));
     let list = snapshot("list", &path, &["--json"]).code(0).json();
     assert_eq!(list["snapshots"][0]["name"], "d", "the newest one stays");
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    let old = snapshot("retain", &path, &["--age", "0s"]).code(0).out();
-    assert!(old.contains("dropped    1") && old.contains("allocated  0 bytes"), "{old}");
+    let old = snapshot("retain", &path, &["--age", "0s", "--json"]).code(0).json();
+    assert_eq!((&old["dropped"], &old["left"]), (&0.into(), &1.into()), "the newest one stays");
+    let all = snapshot("retain", &path, &["--number", "0"]).code(0).out();
+    assert!(all.contains("dropped    1") && all.contains("allocated  0 bytes"), "{all}");
     assert_eq!(scratch.names(), ["home"]);
     assert_changed(&path);
     for wrong in [

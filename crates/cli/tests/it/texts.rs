@@ -106,6 +106,29 @@ fn doctor_says_what_the_library_says() {
     run(&["doctor"], &scratch.file("none")).code(1);
 }
 
+/// Companions are named by inodes.
+#[test]
+fn doctor_says_which_companion_belongs_to_which_file() {
+    let scratch = scratch();
+    for name in ["one", "two"] {
+        crate::common::make(&scratch.file(name), atomic_mmap::CloseMode::Fast);
+    }
+    std::fs::write(scratch.file(".atomic-mmap.1"), "of no file").expect("write");
+    let told = run(&["doctor", "--json"], scratch.path()).code(0).json();
+    let look = |name: &str| run(&["inspect", "--json"], &scratch.file(name)).code(0).json();
+    let all = told["companions"].as_array().expect("a list");
+    assert_eq!(all.len(), 2, "{told}");
+    for name in ["one", "two"] {
+        let is_of = |of: &&serde_json::Value| of["file"].as_str().expect("a path").ends_with(name);
+        let of = all.iter().find(is_of).expect("its companion");
+        let path = look(name)["reflection_file"].as_str().expect("a path").to_owned();
+        assert!(path.ends_with(of["companion"].as_str().expect("a name")), "{told}");
+    }
+    assert_eq!(told["of_no_file_here"], serde_json::json!([".atomic-mmap.1"]));
+    let told = run(&["doctor"], scratch.path()).code(0).out();
+    assert!(told.contains(" of one, .atomic-mmap.") && told.contains(" of two\n"), "{told}");
+}
+
 #[test]
 fn bench_measures_and_leaves_nothing() {
     let scratch = scratch();

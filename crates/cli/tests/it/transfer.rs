@@ -185,3 +185,17 @@ fn names_of_snapshots(path: &Path) -> Vec<String> {
     let all = list["snapshots"].as_array().expect("a list").iter();
     all.map(|of| of["name"].as_str().expect("a name").to_owned()).collect()
 }
+
+/// It named the file, though the full disk is that of the output.
+#[test]
+fn a_sender_to_a_full_disk_names_the_output() {
+    let scratch = scratch();
+    let path = scratch.file("sent");
+    make(&path, CloseMode::Spatial);
+    Run(command().args(["snapshot", "create"]).arg(&path).arg("s").output().expect("run")).code(0);
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("open");
+    let mut command = command();
+    let ended = command.arg("send").arg(&path).arg("s").stdout(full).output().expect("run");
+    let said = Run(ended).code(1).err();
+    assert!(said.starts_with("error: standard output: No space left"), "{said}");
+}

@@ -5,7 +5,7 @@ use crate::args::{Common, CopySnapshot};
 use crate::outcome::{Failure, Outcome};
 use crate::place::Place;
 use crate::progress::{Line, shown};
-use atomic_mmap::Snapshot;
+use atomic_mmap::{Snapshot, sqlite_header};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -50,6 +50,14 @@ fn write(snapshot: &Snapshot, copy: &File, to: &Path) -> Result<(), Failure> {
                 }
             }
             line.show("copying", at + piece.len() as u64, len);
+        }
+    }
+    // A database was marked when the snapshot was taken, and the copy is complete.
+    let mut header = [0; sqlite_header::HEAD];
+    if len >= header.len() as u64 {
+        snapshot.read_at(&mut header, 0)?;
+        if sqlite_header::unmark(&mut header) {
+            copy.write_all_at(&header, 0).map_err(io())?;
         }
     }
     copy.sync_all().map_err(io())

@@ -10,7 +10,7 @@
 //! is opened for writing.
 
 mod copy;
-mod list;
+pub mod list;
 
 pub use list::{seconds, utc};
 
