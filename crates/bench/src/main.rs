@@ -49,7 +49,7 @@ usage: cargo run --release -p bench -- <what> [options]
                      or tpcc:MODE, update:MODE: SQLite in one of the modes of `sqlite` (with --ram on tmpfs)
 
   --quick            fewer rounds
-  --only NAME        only the groups (small, documents, index, log, files; or tpcc, update, pages, small, readers, ycsb, bytes, speedtest1; or auto, touch, seal,
+  --only NAME        only the groups (small, documents, index, log, files, scan; or tpcc, update, pages, small, readers, ycsb, bytes, speedtest1; or auto, touch, seal,
                      snapshot_read, sums, space; or mixes, beside, ycsb, fill, budget, sparse; or writes, transactions, reads, ram, scaling, volume, baselines, opening,
                      dram) with this in their name
   --dir FOLDER       where the files lie (default: /dev/shm; for practical, and for the files on disk of fio and

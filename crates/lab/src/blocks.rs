@@ -232,7 +232,7 @@ impl Run {
         let file = self.file.take().expect("an open file");
         match mode {
             Some(mode) => {
-                let result = file.close(mode);
+                let result = file.close(mode).map(drop);
                 self.judge("close", result)?;
             }
             None => {

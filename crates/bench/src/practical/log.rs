@@ -51,5 +51,6 @@ pub fn append(effort: &Effort, scratch: &Scratch, found: &mut Found) -> io::Resu
     let told = "256 bytes appended, durable, against one write with O_DSYNC";
     found.add("log_append_vs_odsync", ratio(&series[0], &series[1]), told);
     drop((roots, log));
-    Ok(file.close(CloseMode::Fast)?)
+    file.close(CloseMode::Fast)?;
+    Ok(())
 }

@@ -7,11 +7,13 @@
 //! | `index` | an index of numbers, against a plain mapping |
 //! | `log` | a record appended to a log, against a write with `O_DSYNC` |
 //! | `files` | the disk space of a small file, and many open files |
+//! | `scan` | a file that is not in memory, read in order |
 
 mod documents;
 mod files;
 mod index;
 mod log;
+mod scan;
 
 use crate::measure::Effort;
 use crate::ratios::{Found, Options};
@@ -30,12 +32,13 @@ pub fn measure(options: &Options) -> io::Result<Found> {
     let effort = Effort { turn, warm_up: 1, ..Effort::new(options.quick) };
     let mut found = Found::default();
     type Group<'a> = (&'a str, Box<dyn Fn(&Scratch, &mut Found) -> io::Result<()> + 'a>);
-    let groups: [Group<'_>; 5] = [
+    let groups: [Group<'_>; 6] = [
         ("small", Box::new(|s, f| documents::small_file(&effort, s, f))),
         ("documents", Box::new(|s, f| documents::replace(&effort, s, f))),
         ("index", Box::new(|s, f| index::measure(&effort, s, f))),
         ("log", Box::new(|s, f| log::append(&effort, s, f))),
         ("files", Box::new(files::measure)),
+        ("scan", Box::new(|s, f| scan::measure(options.quick, s, f))),
     ];
     let folder = options.disk()?;
     for (name, group) in &groups {

@@ -98,6 +98,8 @@ pub const GOALS: &[(&str, Goal, &str)] = &[
     ("sums_write_4KiB", Goal::AtMost(1.2), "4 KiB with page sums, to a file without"),
     ("sums_write_64B", Goal::AtMost(1.35), "64 bytes with page sums"),
     ("sums_read_4KiB", Goal::AtMost(1.35), "4 KiB, verified by each read, to a file without sums"),
+    ("cold_scan_vs_plain", Goal::AtMost(1.5), "a scan of what is not in memory"),
+    ("cold_scan_away_vs_plain", Goal::AtMost(1.5), "where all is in the reflection file"),
     ("opens_10000_files", Goal::AtLeast(1.0), "1 if a process can have that many files open"),
     (
         "adaptive_worst",

@@ -461,7 +461,7 @@ impl Stage<'_> {
                 *opened = Some(self.open_with(options().reflection_budget(0))?);
                 return Ok(());
             }
-            Step::Close(mode) => return opened.take().expect("open").close(*mode),
+            Step::Close(mode) => return opened.take().expect("open").close(*mode).map(drop),
             _ => opened.as_ref().expect("open"),
         };
         match step {

@@ -179,7 +179,7 @@ fn export(folder: &Path, name: &str, bytes: &[u8], to: &Path) -> atomic_mmap::Re
     file.write_at(bytes, 0)?;
     file.snapshot(name)?;
     file.export(None, name, File::create(to).expect("a file"))?;
-    file.close(CloseMode::Spatial)
+    file.close(CloseMode::Spatial).map(drop)
 }
 
 #[cfg(test)]

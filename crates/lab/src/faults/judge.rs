@@ -335,6 +335,17 @@ pub fn may_be_absorbed(
     if failed == call::ADVISE {
         return true;
     }
+    // An import reads the base in order, and reads ahead of itself up to the next hole.
+    if failed == call::NEXT_HOLE && op.imports() {
+        return true;
+    }
+    // Neither an opening nor a point needs the copy of the journal's header, which an opening and
+    // the first point of a session write.
+    let copies_header =
+        || matches!(op, Op::Open(_)) || makes_a_point(op, Durability::EveryWrite, shrinks);
+    if failed == call::WRITE && copies_header() {
+        return true;
+    }
     let of_truncation =
         [call::SET_LEN, call::NEXT_DATA, call::READ, call::SYNC_ALL, call::ALLOCATE];
     let is_of_truncation = of_truncation.contains(&failed);

@@ -168,7 +168,7 @@ fn use_pair(ground: &Ground, how: u8) -> Result<(), Error> {
         }),
     }
     file.close(CloseMode::Fast)?;
-    options().open(home)?.close(CloseMode::Spatial)
+    options().open(home)?.close(CloseMode::Spatial).map(drop)
 }
 
 fn read_snapshots(file: &AtomicMappedFile) {

@@ -93,6 +93,8 @@ pub struct Header {
     pub from: u64,
     /// The last session that may have written records.
     pub to: u64,
+    /// `true` for the copy, which counts after the header itself.
+    pub is_copy: bool,
 }
 
 /// Returns the intact headers in the first two blocks of a journal, with their blocks.
@@ -106,16 +108,16 @@ pub fn headers(journal: &Contents) -> Vec<(u64, Header)> {
     let said = |block: u64| {
         let bytes = journal.bytes(block * BLOCK, sums::HEADER_LEN);
         let uuid = std::array::from_fn(|n| bytes[16 + n]);
-        (block, Header { uuid, from: word(&bytes, 32), to: word(&bytes, 40) })
+        let (from, to, is_copy) = (word(&bytes, 32), word(&bytes, 40), bytes[12] == 1);
+        (block, Header { uuid, from, to, is_copy })
     };
     (0..2).filter(whole).map(said).collect()
 }
 
 /// Returns the header that counts.
 pub fn header(journal: &Contents) -> Option<Header> {
-    // If two headers are equal, the last one counts.
     let headers = headers(journal).into_iter().map(|(_, header)| header);
-    headers.max_by_key(|header| (header.to, header.from))
+    headers.max_by_key(|header| (header.to, header.from, !header.is_copy))
 }
 
 /// Returns `true` if a floor is intact: its checksum is right, and its unused bytes are zero.

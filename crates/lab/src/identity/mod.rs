@@ -287,7 +287,7 @@ fn run_case(case: &Case, ended: &Ended, seed: u64) -> Option<String> {
             write(&file, &mut found, 0x44)?;
             file.sync()?;
             write(&file, &mut found, 0x45)?;
-            file.close(CloseMode::Spatial)
+            file.close(CloseMode::Spatial).map(drop)
         };
         if let Err(error) = goes_on() {
             return Some(format!("does not go on: {error}"));

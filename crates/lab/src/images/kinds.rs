@@ -414,7 +414,7 @@ impl<'a> Player<'a> {
         // The open makes a durable point of the state that a process crash has left.
         self.step_with(Effect::Nothing, Point::Made, |me, _| {
             match close {
-                Some(mode) => me.file.take().expect("an open file").close(mode)?,
+                Some(mode) => drop(me.file.take().expect("an open file").close(mode)?),
                 None => me.die(),
             }
             me.file = Some(open_to(&me.machine, DeployPolicy::Lazy)?);

@@ -291,7 +291,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
             by(test("atomic_mmap", "a_thread_that_waits_for_a_point_keeps_no_lane"))
         }
         LaneHandedToNobody => by(test("atomic_mmap", "a_thread_that_waits_for_a_shared_lane")),
-        FloorTooEarly | FloorNotDurable | FloorAfterSync => {
+        FloorTooEarly | FloorNotDurable | FloorAfterSync | JournalHeaderNotRenewed => {
             by(test("steps", "the_floor_of_the_journal"))
         }
         FirstFloorMissing | FloorNotChecked => {
@@ -304,6 +304,7 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         DropMakesPoint => by(test("durable", "half_a_save_is_taken_back")),
         EarlierCloseNoPoint => by(test("durable", "a_handle_that_is_closed_beside_others")),
         CutOffPointGoesOn => by(test("atomic_mmap", "a_panic_in_the_middle_of_a_point")),
+        WaitForgetsFailure => by(test("atomic_mmap", "no_call_that_has_waited_goes_on")),
         CutOffLeadStays => by(test("atomic_mmap", "no_thread_waits_for_a_leader")),
         ReaderWrites => by(test("read_only", "a_reader_changes_nothing")),
         ReaderNotLocked => by(test("read_only", "readers_share_a_file")),
@@ -312,7 +313,6 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         FlushResolvedEarly => by(test("atomic_mmap", "a_future_is_resolved_by_a_point")),
         PanicUnheardByWaiters => by(test("atomic_mmap", "a_panic_of_the_worker_is_an_error")),
         FailedTurnCounts => by(test("durable", "a_thread_that_waits_for_a_failed_point")),
-        RedoAfterFailure => by(test("durable", "nothing_is_stored_in_place_once")),
         FailedSyncForgotten => by(test("durable", "a_failed_record_poisons")),
         RetryAfterFailedSync => by(test("faults", "failing_syncs_of_both_files")),
         FailedCheckpointForgotten => by(test("faults", "failures_in_the_background")),
@@ -483,6 +483,8 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         }
         MadeAsSettled => by(test("cut_off", "a_new_pair_counts_as_far")),
         HeaderNeverNeeded => by(test("cut_off", "a_journal_of_a_new_pair_that_lost_its_header")),
+        ByteMarkNotPut | ByteMarkNotRead | ByteMarkWordMissing | LostByteMarkTaken
+        | ByteMarkWithoutPoint | MarkWordOutlivesMark => by(test("lone_copies", "a_")),
         MarkLast | MarkNotSynced => by(test("steps", "a_pair_is_whole_and_named")),
         OpenNotCleanedUp
         | OpenHighWaterFirst
@@ -491,7 +493,6 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         | RecoverNotDrained
         | SessionNotSynced => by(test("steps", "opening_cleans_up")),
         RestartNotNoticed => by(test("errors", "a_crash_before_the_machine_was_restarted")),
-        AnotherFileTaken => by(EVERY_CASE),
         CopyNotLocked => by(test("copy", "a_copy_is_one_state")),
         CopyMissesRegions => by(test("atomic_mmap", "a_copy_has_a_region_that_is_loaded")),
         SessionsUsedAgain => by(test("world", "sessions_after_a_restore")),
@@ -503,10 +504,9 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         RollBackTaken => by(test("world", "a_volume_that_was_set_back")),
         InodeAloneBelieved => by(test("world", "an_inode_number_alone")),
         DiscardedAnyones => by(test("world", "a_volume_that_is_mounted_elsewhere")),
-        OwnerNotCompared | BootIdAloneBelieved => by(EVERY_CASE),
+        AnotherFileTaken | HardLinkTaken | OwnerNotCompared | BootIdAloneBelieved => by(EVERY_CASE),
         RemovedByName => by(test("world", "closing_removes_no_file_that_took")),
         LinkFollowed => by(test("world", "a_link_in_the_place_of_a_companion")),
-        HardLinkTaken => by(EVERY_CASE),
         CompanionNotOwned => by(test("world", "companions_belong_to_the_owner")),
         AccessListNotCopied => by(test("world", "companions_have_the_access_list")),
         UncopiedListForgotten => {
@@ -518,9 +518,16 @@ pub(super) fn fate(mutant: Mutant) -> Fate {
         LookNotWaitedFor => by(test("patience", "an_open_waits_for_a_look")),
         MountedAloneTaken => by(test("world", "a_file_that_is_mounted_by_itself")),
         FoundLengthNotSynced => by(test("steps", "a_journal_that_was_found_longer")),
-        AnyJournalTaken | JournalHeaderNotRenewed => {
-            by(test("world", "a_journal_of_another_pair_or_time"))
-        }
+        AnyJournalTaken => by(test("world", "a_journal_of_another_pair_or_time")),
+        HeaderNotCopied => by(test("journal", "a_flipped_bit_in_either_header")),
+        TurnNotHeeded => by(test("starvation", "a_transaction_ends_beside")),
+        LoadConflictNotCounted => by(test("starvation", "a_conflict_that_a_load")),
+        BudgetWithoutQueue => by(test("starvation", "a_large_write_gets_its_room")),
+        GapKeepsAnothers => by(test("snapshots", "a_transfer_that_is_resumed_with_another")),
+        HomeNotTouched => by(test("closing", "a_close_moves_the_time")),
+        RefusedNotEmptied => by(test("closing", "a_close_that_may_remove_nothing")),
+        DropErrorForgotten => by(test("closing", "the_error_of_a_drop")),
+        DeadNeedsJournal => by(test("journal", "after_a_process_crash_no_journal_is_needed")),
         JournalHeaderNotWritten => by(EVERY_IMAGE_ON_DISK),
         ShortReflectionTaken => by(test("errors", "a_reflection_file_that_was_cut_off")),
         ShortHomeTaken => by(test("errors", "a_home_file_that_was_cut_off")),

@@ -384,3 +384,15 @@ fn first_to_notice(
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bug_has_its_killers_or_a_reason_to_have_none() {
+        for mutant in mutants::ALL {
+            let (Fate::KilledBy(_) | Fate::Equivalent(_)) = fate(*mutant);
+        }
+    }
+}

@@ -19,6 +19,7 @@ pub(super) fn killer(mutant: Mutant) -> Killer {
         | FoundUnchecked
         | FoundRecordsNotFlushed
         | OpeningNumberKept
+        | LaterByOldSet
         | CollectForgetsNeeded
         | FreedBeforeSettled
         | FreedBeforeReadersLeft => test("atomic_mmap", "pair::snapshots::tests"),
@@ -73,6 +74,9 @@ pub(super) fn killer(mutant: Mutant) -> Killer {
         KeptNotLookedUp | KeptOverSeal | KeptOverDrop | FastPathKeepsNothing | DirectStoreOwes => {
             test("snapshots", "model::what_is_kept_for_one_snapshot_is_not_taken_for_all")
         }
+        ShownInSnapshot | RestoresPastTheEnd => {
+            test("snapshots", "model::what_a_follower_of_the_home_file")
+        }
         SealGateOpen | SwitchNoWait | SwitchNotSeenUnderLock | SnapshotReadUnlocked => {
             test("atomic_mmap", "engine::tests::snapshots")
         }
@@ -85,6 +89,11 @@ pub(super) fn killer(mutant: Mutant) -> Killer {
         BytesPastTheEnd => test("snapshots", "receive::a_stream_has_no_bytes"),
         ImportChecksLate => test("snapshots", "receive::options_that_do_not_fit"),
         ImportTakesLength => test("snapshots", "receive::a_new_file_has_the_length"),
+        DamagedRecordRolledBack => test("snapshots", "damage::a_rollback_that_needs"),
+        CutOffRollbackGoesOn => test("atomic_mmap", "a_write_that_waited_for_a_rollback"),
+        RollbackNotCounted => test("snapshots", "automatic::each_kind_of_change"),
+        SeenTakenForPresent => test("atomic_mmap", "engine::snapshots::seen"),
+        RollbackNotReserved => test("snapshots", "full::a_full_disk_is_found"),
         ImportCutsUnkept => test("snapshots", "receive::a_full_store_is_found"),
         ExportForgetsNewest | ImportAnyBase => test("snapshots", "export::an_increment_is_taken"),
         ImportAnyResult => test("snapshots", "export::a_stream_that_does_not_lead"),

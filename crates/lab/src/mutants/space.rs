@@ -14,7 +14,12 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
             test("background", "the_companions_stay_below")
         }
         SweepMakesPoint => test("background", "with_atomic_sync_the_worker"),
+        LeftRecordNotDurable | LeftWordsNotPublished | LeftPointNotSynced | LongerPointLeft => {
+            test("snapshots", "full::a_point_that")
+        }
+        RecoveredNotChanged => test("snapshots", "full::an_opening_without_space"),
         PunchWordsInUse => test("atomic_mmap", "words_in_use_are_not_given_back"),
+        FailureToldLate => test("atomic_mmap", "a_failed_point_at_an_interval"),
         AheadOutlivesGrowth => test("atomic_mmap", "is_not_whole_after_a_growth"),
         PunchedStaysAhead => test("atomic_mmap", "is_not_whole_after_a_punch"),
         PopulatedWithoutWords | GrowthNotPopulated => {

@@ -216,7 +216,7 @@ impl Subject {
     /// Closes the file. `Unsynced` leaves what a process crash would leave.
     pub fn close(&mut self, mode: CloseMode) -> Result<(), Error> {
         let Some(file) = self.file.take() else { return Ok(()) };
-        let closed = file.close(mode);
+        let closed = file.close(mode).map(drop);
         if mode == CloseMode::Unsynced && self.ground.goes_back() {
             self.model.present.clone_from(&self.model.durable);
         } else if closed.is_ok() && mode != CloseMode::Unsynced {

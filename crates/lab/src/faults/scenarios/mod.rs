@@ -91,6 +91,7 @@ fn opening(expected: Opened) -> Opening {
         durability: Durability::OnSync,
         sync_every: None,
         forces_medium: false,
+        mark_at: None,
         has_budget: false,
         expected,
     }
@@ -120,6 +121,11 @@ pub fn all(medium: Medium) -> Vec<Scenario> {
     let everything = || Op::Read(0, LEN as usize);
 
     add("create", Kind::Nothing, vec![create(LEN), small(), spatial()]);
+    let marked = |len| {
+        let opening = opening(Opened::New(len));
+        Op::Open(Opening { create: Some(len), mark_at: Some(1024), ..opening })
+    };
+    add("create, marked", Kind::Nothing, vec![marked(LEN), small(), spatial()]);
     add("create, empty", Kind::Nothing, vec![create(0), Op::SetLen(5000), fast()]);
     add(
         "give an empty file a length",

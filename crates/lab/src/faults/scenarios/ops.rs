@@ -45,6 +45,8 @@ pub struct Opening {
     pub sync_every: Option<Duration>,
     /// Forces the medium, even if the system could detect it.
     pub forces_medium: bool,
+    /// The offset of the byte mark.
+    pub mark_at: Option<u64>,
     /// The companions have the least budget.
     pub has_budget: bool,
     /// The expected result.
@@ -164,8 +166,8 @@ pub struct Bench {
 /// Waits for background work. A failure there poisons the handle, which ends the wait as well.
 fn wait_for(file: &AtomicMappedFile, done: impl Fn() -> bool) -> Result<(), Failure> {
     let begin = Instant::now();
-    // A read of no bytes only checks the handle.
-    while !done() && file.read_at(&mut [], 0).is_ok() {
+    let is_poisoned = || matches!(file.health(), Err(Error::Poisoned { .. }));
+    while !done() && !is_poisoned() {
         if begin.elapsed() > crate::faults::HANGS / 2 {
             return Err(Failure::Wrong("nothing happens in the background".into()));
         }
@@ -253,6 +255,9 @@ impl Op {
             if how.has_budget {
                 options = options.reflection_budget(0);
             }
+            if let Some(offset) = how.mark_at {
+                options = options.mark_at(offset);
+            }
             if let Some(len) = how.create {
                 options = options.create(true).len(len);
             }
@@ -264,7 +269,7 @@ impl Op {
             return Ok(());
         }
         if let Op::Close(mode) = self {
-            return Ok(bench.file.take().expect("it is open").close(*mode)?);
+            return Ok(bench.file.take().expect("it is open").close(*mode).map(drop)?);
         }
         if let Op::Drop = self {
             drop(bench.file.take());

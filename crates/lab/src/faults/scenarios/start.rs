@@ -56,7 +56,7 @@ pub enum Quirk {
     None,
     /// The reflection file was removed.
     NoReflection,
-    /// The journal was removed.
+    /// The journal was removed, and the machine restarted.
     NoJournal,
     /// The home file was removed.
     NoHome,
@@ -299,7 +299,8 @@ impl Start {
         }
         let change = |superblock: &mut Superblock| match quirk {
             Quirk::Swapped => superblock.identity.inode ^= 0x1000,
-            Quirk::Restarted => {
+            // After a mere process crash no journal is needed.
+            Quirk::Restarted | Quirk::NoJournal => {
                 superblock.boot_id = [0x5a; 16];
                 superblock.identity.device += 1;
             }

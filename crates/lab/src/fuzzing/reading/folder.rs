@@ -518,6 +518,8 @@ impl Folder<'_> {
             };
             let points = match read_points(found, reflection, journal, needs) {
                 Ok(points) => points,
+                // After the death of a process the working words count, without a record.
+                Err(_) if needs == Needs::None => Points::none(0),
                 Err(why) => return unless_discarded(why),
             };
             if is_undone {

@@ -23,11 +23,18 @@ pub(super) fn journal_owner(journal: Option<&Contents>, uuid: &[u8; 16]) -> Whos
     match points::header(journal) {
         Some(header) if header.uuid == *uuid => Whose::Ours,
         Some(_) => Whose::Anothers,
+        None if is_damaged(journal, uuid) => Whose::Ours,
         None => match may_be_unfinished(journal) {
             true => Whose::Nobodys,
             false => Whose::Unknown,
         },
     }
+}
+
+/// Returns `true` if a header that is not whole names this pair.
+fn is_damaged(journal: &Contents, uuid: &[u8; 16]) -> bool {
+    let names = |block: u64| journal.bytes(block * sums::BLOCK + 16, 16) == *uuid;
+    (0..2).any(|block| (block + 1) * sums::BLOCK <= journal.len && names(block))
 }
 
 /// Returns `true` if an opening may have left this journal without a whole header.
