@@ -243,5 +243,6 @@ fn go_on(
     if Content::of(&file)? != content {
         return Err("opened again it holds other bytes".into());
     }
-    Ok(file.close(CloseMode::Fast)?)
+    file.close(CloseMode::Fast)?;
+    Ok(())
 }

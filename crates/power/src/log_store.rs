@@ -45,7 +45,8 @@ impl Logs {
     pub fn close(self, mode: CloseMode) -> Anything<()> {
         let Logs { file, groups } = self;
         drop(groups);
-        Ok(file.close(mode)?)
+        file.close(mode)?;
+        Ok(())
     }
 
     /// Returns what the groups hold.

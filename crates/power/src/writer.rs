@@ -154,7 +154,9 @@ impl Writer<'_> {
             Op::Seal(name) => open()?.snapshot(name).map(drop)?,
             Op::Drop(name) => open()?.drop_snapshot(name)?,
             Op::RollBack(name, undo) => open()?.roll_back(name, undo.as_deref())?,
-            Op::Close(mode) => file.take().ok_or("the file is closed")?.close(*mode)?,
+            Op::Close(mode) => {
+                file.take().ok_or("the file is closed")?.close(*mode)?;
+            }
             Op::Remove => {
                 fs::remove_file(self.path(plan.name))?;
                 File::open(self.folder)?.sync_all()?;
