@@ -12,6 +12,9 @@ nothing until it has made a point.
 2. Both files are synced.
 3. The header of the journal, the store, and the superblock, with the length of the last point.
 
+A shrink keeps before its commit what its point would keep. So it finds that there is no space while
+nothing has happened, and its point asks for none.
+
 Deaths and losses of power are tried at every step, in openings too, and openings with space and
 without. From step 1 on a loss of power goes back to that one point, until the next one.
 
@@ -46,6 +49,9 @@ MUTANTS = {
     'only_changed': 'the first point has what its session has changed',
     'only_words_changed': 'the first point keeps what its session has changed',
     'keeps_unkept': 'what found no space counts as kept',
+    'shrink_keeps_later': 'the point of a shrink keeps, behind the commit',
+    'shrink_keeps_cut_only': 'a shrink keeps what it cuts off, and nothing of what stays',
+    'shrink_keeps_changed': 'a shrink does not keep what it writes itself',
 }
 # Harmless changes.
 HARMLESS = {
@@ -94,28 +100,38 @@ class Full(Sim):
     def changed(s):
         return [i for i in Sim.changed(s) if not (engine.MUT == 'only_changed' and s.owes(i))]
 
-    def to_keep(s):
-        found = Sim.to_keep(s)
+    def to_keep(s, *of):
+        found = Sim.to_keep(s, *of)
         if engine.MUT == 'only_words_changed':
             found = tuple(r for r in found if not all(s.owes(i) for i, _ in r[2]))
         return found
 
-    def keep(s):
+    def keep(s, *of):
         """As ever. The store is synced if this session has appended to it."""
-        kept = s.to_keep()
+        kept = s.to_keep(*of)
         if len(kept) > s.room:
             raise NoSpace
         if kept:
-            yield from Sim.keep(s)
+            yield from Sim.keep(s, *of)
+
+    def shrink(s, length, values, state):
+        mut = engine.MUT
+        written = () if mut == 'shrink_keeps_changed' else tuple(values)
+        if mut == 'shrink_keeps_cut_only':
+            s.put(cut := tuple(r for r in s.to_keep(length) if not within(r[1], length)))
+            s.kept += cut
+        elif mut != 'shrink_keeps_later':
+            yield from s.keep(length, written)
+        yield from Sim.shrink(s, length, values, state)
 
     def sync(s, flush, state):
         yield from Sim.sync(s, flush, state)
         s.overdue = False
 
-    def point_beside(s, i, value):
+    def point_beside(s, i, value, state):
         """A point, and another thread that writes a page of which the point has nothing. Its write
         comes when the record is being written."""
-        has_written, state = False, s.now
+        has_written = False
         for _ in Sim.sync(s, False, state):
             yield
             is_record = any(s.c[k][-1] == ('torn', s.n + 1) for k in s.c if k[0] == 'J')
@@ -124,6 +140,13 @@ class Full(Sim):
                 yield from s.write({i: value})
         if not has_written:
             yield from s.write({i: value})
+
+    def shrink_beside(s, i, value, state):
+        """A shrink to two slices, with such a point."""
+        yield from s.keep(2)
+        s.store('N', 2); yield
+        yield from s.point_beside(i, value, state)
+        yield from s.clean()
 
     def put_header(s):
         session = s.cur('S')[1]
@@ -243,14 +266,14 @@ class Full(Sim):
 
     def can(s, op):
         name, x = op
-        is_write = name in ('write', 'beside', 'grow', 'point')
+        is_write = name in ('write', 'beside', 'grow', 'point', 'shrink')
         if s.overdue and is_write and engine.MUT != 'writes':
             return False
-        if name == 'point':
-            p = PAGE[x]
-            return within(p, s.cur('N')) and s.word(p) == s.dur[p]
-        if name in ('cut', 'dropj'):
-            # A shrink or a drop whose point fails is not tried.
+        if name in ('point', 'shrink'):
+            p, n = PAGE[x], s.cur('N')
+            return within(p, n) and s.word(p) == s.dur[p] and (name == 'point' or n == 3)
+        if name == 'dropj':
+            # A drop beside a point that fails is not tried.
             return len(s.to_keep()) + 3 <= s.room and Sim.can(s, op)
         return Sim.can(s, op)
 
@@ -261,10 +284,14 @@ class Full(Sim):
         if name == 'room':
             s.room = x
             return
-        if name == 'point':
+        if name in ('point', 'shrink'):
             s.v += 1
-            s.then = tuple(s.v if i == x else v for i, v in enumerate(s.now))
-            yield from s.point_beside(x, s.v)
+            state, step = s.now, s.point_beside
+            if name == 'shrink':
+                state, step = s.now[:2] + (None,), s.shrink_beside
+                s.also = frozenset({state})
+            s.then = tuple(s.v if i == x else v for i, v in enumerate(state))
+            yield from step(x, s.v, state)
             return
         try:
             yield from Sim.begin(s, op)
@@ -363,8 +390,8 @@ THREE = {'P': (0,), 'O': (1,), 'Q': (2,)}
 TWO = {'P': (0, 1), 'Q': (2,)}
 W0, W1, W2, W02, J, F = base.W0, base.W1, base.W2, base.W02, base.J, base.F
 SNAP, CUT2, GROW, GROWW = base.SNAP, base.CUT2, base.GROW, base.GROWW
-BESIDE1, SPACE = ('point', 1), ('room', ANY)
-KINDS = [W0, J, F, SNAP, base.OLD, base.NEW, SPACE, base.CP, base.HOME, base.FAST]
+BESIDE1, SPACE, ONE, FULL = ('point', 1), ('room', ANY), ('room', 1), ('room', 0)
+KINDS = [W0, J, F, SNAP, base.OLD, base.NEW, SPACE, base.CP, base.HOME, base.FAST, CUT2]
 # What a session without a point does. What it cannot do is left out.
 AFTER = [[base.NEW, F], [J, base.OLD, J, W0], [base.HOME, SPACE, SNAP, W1]]
 # Part, pages, operations before, operations with crashes, how many of these sequences follow.
@@ -375,7 +402,10 @@ SCRIPTS = {
     'first': (THREE, (SNAP, W0), (W1,), 3),
     'two': (THREE, (SNAP, W0, SNAP, W0), (W1,), 2),
     'longer': (THREE, (CUT2, SNAP, W0), (GROW, W2), 2),
-    'shorter': (THREE, (W2, SNAP, W0), (CUT2,), 0),
+    'shorter': (THREE, (W2, SNAP, W0), (('shrink', 1),), 0),
+    'shrink': (THREE, (SNAP, W0, W2, FULL), (CUT2, SPACE, CUT2), 1),
+    'shrink_keeps_cut': (THREE, (SNAP, W0, W2, ONE), (CUT2, base.CUTW), 1),
+    'shrink_keeps_changed': (THREE, (SNAP, W1, FULL), (base.CUTW, SPACE, base.CUTW), 1),
     'pages': (TWO, (SNAP, W0, J, W1), (W02,), 2),
     'rollback': (THREE, (W0, J, SNAP, W1, J), (base.ROLL,), 0),
 }

@@ -93,9 +93,10 @@ class Sim(Machine):
         if s.cur('E') is not None:
             s.store('E', None); yield
 
-    def to_keep(s):
-        """What the next durable point would leave to nobody: (epoch, page, slices)."""
-        out, n = [], s.cur('N')
+    def to_keep(s, length=None, written=()):
+        """What the next durable point would leave to nobody: (epoch, page, slices). The point has
+        this length, and these slices are written before it."""
+        out, n = [], s.cur('N') if length is None else length
         for p in PAGES if MUT != 'no_keep' else ():
             last = s.newest(p)
             if not last:
@@ -117,16 +118,17 @@ class Sim(Machine):
                 if MUT == 'zero_not_kept' and not value:
                     return False
                 is_home = i in s.homed and MUT in ('homed_left_out', 'homed_stays')
-                return within(p, n) and s.side(i) != s.dside(i) and not is_home
+                differs = s.side(i) != s.dside(i) or i in written
+                return within(p, n) and differs and not is_home
             lost = [i for i in OF[p] if i not in have and is_lost(i)]
             if lost:
                 side = s.side if MUT == 'keep_valid' else s.dside
                 out.append((last, p, tuple((i, s.cur(s.slot(i, side(i)))) for i in lost)))
         return tuple(out)
 
-    def keep(s):
+    def keep(s, *of):
         """The keeps of a point, appended and durable before its record."""
-        kept = s.to_keep()
+        kept = s.to_keep(*of)
         s.put(kept)
         s.kept += kept
         if kept:

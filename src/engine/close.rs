@@ -10,6 +10,7 @@ use crate::config::progress::Work;
 use crate::config::{CloseMode, Durability, Medium};
 use crate::engine::Engine;
 use crate::engine::deploy::region::{Pins, Which};
+use crate::engine::durable::point::CutGate;
 use crate::engine::superblock::{How, closed_as, remove_own, settle, write_superblock};
 use crate::error::{Error, Result};
 use crate::format::marker::{self, Marker, Sessions};
@@ -111,7 +112,10 @@ impl Engine {
             }
             // After this point nothing changes: every slice may be deployed, and the words count.
             // A point in the journal is enough, since the close syncs what it relies on.
-            unless!(CloseNoPoint, self.durable_point_while_resizing(&self.lane(), durable, None)?);
+            unless!(
+                CloseNoPoint,
+                self.durable_point_while_resizing(&self.lane(), durable, CutGate::Open)?
+            );
         }
         match mode {
             CloseMode::Spatial => self.close_spatial(),

@@ -61,6 +61,14 @@ macro_rules! with_those_of_snapshots {
             }
             "engine/commit/redo.rs" {
                 RedoNoDrainAfterKeeps "redo-no-drain-after-keeps": "no drain between what is kept and the redo record",
+                ShrinkWritesUnkept "shrink-writes-unkept": "the point of a shrink keeps behind the commit what the shrink writes",
+            }
+            "engine/write/length.rs" {
+                ShrinkGateOpen "shrink-gate-open": "writes go on between a shrink and the cut of its point",
+            }
+            "engine/durable/point.rs" {
+                ShrinkKeepsLater "shrink-keeps-later": "the point of a shrink keeps behind the commit what has changed before",
+                ShrinkRecordUnreserved "shrink-record-unreserved": "a shrink takes the space of the record of its point behind the commit",
             }
             "engine/commit/restore.rs" {
                 RestoreNoDrainBeforeWords "restore-no-drain-before-words": "a rollback does not drain before its words",

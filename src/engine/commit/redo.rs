@@ -151,7 +151,9 @@ impl Engine {
         let extents = self.reserve_redo(lane, &pages, new_len)?;
         let written = pages.iter().map(|page| (page.page, page.changed()));
         let sums = self.prepare_sums(lane, changes, new_len.unwrap_or(self.len()))?;
-        let has_kept = self.keeps_at_stores() && self.keep(lane, written)?;
+        // The durable point of a shrink must not find that there is no space.
+        let shrinks = new_len.is_some_and(|len| len < self.len()) && !planted!(ShrinkWritesUnkept);
+        let has_kept = (self.keeps_at_stores() || shrinks) && self.keep(lane, written)?;
         let unfinished = self.begin("commit of an operation");
         // Stores, step 1.
         for page in &pages {

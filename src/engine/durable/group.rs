@@ -6,6 +6,7 @@
 
 use crate::engine::Engine;
 use crate::engine::durable::Durable;
+use crate::engine::durable::point::CutGate;
 use crate::error::{Error, Result};
 use crate::mutant::{planted, unless};
 
@@ -105,7 +106,7 @@ impl Engine {
             let result = {
                 // The cut has one length, and no thread finishes a truncation meanwhile.
                 let _no_resizing = self.resizing.read();
-                let made = self.make_durable_point(&lane, durable, None);
+                let made = self.make_durable_point(&lane, durable, CutGate::Open);
                 made.inspect_err(|error| unless!(FailureToldLate, on_failure(error)))
             };
             drop(lane);

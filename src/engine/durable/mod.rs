@@ -25,7 +25,7 @@ pub mod floor;
 pub mod flush;
 pub mod group;
 pub mod journal;
-mod point;
+pub(in crate::engine) mod point;
 pub mod sync;
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests;

@@ -58,6 +58,16 @@ struct Way {
     sums: Vec<u64>,
 }
 
+/// The gate of cuts, for one that takes a cut.
+pub(in crate::engine) enum CutGate<'g> {
+    /// Open. It is closed for the cut.
+    Open,
+    /// Closed, and it stays closed.
+    Closed(#[expect(dead_code, reason = "a proof")] &'g ClosedGate<'g>),
+    /// Closed until the cut is taken.
+    ClosedUntilCut(ClosedGate<'g>),
+}
+
 struct CutPage<'e> {
     page: PageIndex,
     region: &'e RegionState,
@@ -67,14 +77,53 @@ struct CutPage<'e> {
 
 impl Engine {
     /// Makes a durable point for a caller that holds `resizing` for writing. No other thread can
-    /// make one then. `gate` is the gate of cuts, if the caller has closed it.
+    /// make one then.
     pub(in crate::engine) fn durable_point_while_resizing(
         &self,
         lane: &InUse<'_>,
         durable: &Durable,
-        gate: Option<&ClosedGate<'_>>,
+        gate: CutGate<'_>,
     ) -> Result<()> {
         self.make_durable_point(lane, durable, gate)
+    }
+
+    /// Prepares the durable point of a shrink to `new` bytes, before the shrink is committed. Behind
+    /// the commit a full disk would leave a length without its point. So this takes the room of the
+    /// record, and keeps what the point would keep of the pages that have changed and stay. The
+    /// shrink writes `written` pages itself, and keeps what it goes over.
+    ///
+    /// Returns the gate of cuts, closed: nothing else changes until the point has its cut. The
+    /// caller holds `resizing` for writing.
+    ///
+    /// # Errors
+    /// As [`keep`](Self::keep) and `Journal::grow_for_base`: nothing has happened.
+    pub(in crate::engine) fn prepare_point_of_shrink(
+        &self,
+        lane: &InUse<'_>,
+        durable: &Durable,
+        (new, written): (u64, usize),
+    ) -> Result<ClosedGate<'_>> {
+        let gate = self.lanes.close(Gate::Cut);
+        let cut = self.take_cut(durable, CutGate::Closed(&gate));
+        // The page that the new end cuts has a new sum.
+        let pages = cut.pages.len() + written + 1;
+        let stays = cut.pages.iter().filter(|page| page.page.start() < new);
+        // Not drained: the point syncs the store before it gives up a slot.
+        let stays = stays.map(|page| (page.page, page.changed));
+        let kept = match planted!(ShrinkKeepsLater) {
+            true => Ok(false),
+            false => self.keep(lane, stays),
+        };
+        let prepared = kept.and_then(|_| {
+            if planted!(ShrinkRecordUnreserved) {
+                return Ok(());
+            }
+            durable.journal.grow_for_base(record_len(pages, 0, 0))
+        });
+        // They have been in no point.
+        cut.pages.iter().for_each(|page| self.note_changed(page.page));
+        cut.end();
+        prepared.map(|()| gate)
     }
 
     /// Makes a durable point of the state at the cut that it takes.
@@ -82,7 +131,7 @@ impl Engine {
         &self,
         lane: &InUse<'_>,
         durable: &Durable,
-        gate: Option<&ClosedGate<'_>>,
+        gate: CutGate<'_>,
     ) -> Result<()> {
         self.check_usable()?;
         let cut = self.take_cut(durable, gate);
@@ -123,15 +172,14 @@ impl Engine {
     }
 
     /// Takes the cut: step 1.
-    pub(super) fn take_cut<'e>(
-        &'e self,
-        durable: &Durable,
-        closed: Option<&ClosedGate<'_>>,
-    ) -> Cut<'e> {
+    pub(super) fn take_cut<'e>(&'e self, durable: &Durable, gate: CutGate<'_>) -> Cut<'e> {
         // No operation is half way. So the pages that have changed are known, and what they hold is
         // one state.
-        let is_open = closed.is_none() && !planted!(CutGateOpen);
-        let gate = is_open.then(|| self.lanes.close(Gate::Cut));
+        let gate = match gate {
+            CutGate::Open => (!planted!(CutGateOpen)).then(|| self.lanes.close(Gate::Cut)),
+            CutGate::Closed(_) => None,
+            CutGate::ClosedUntilCut(gate) => Some(gate),
+        };
         let mut cut = Cut {
             pages: Vec::new(),
             unfinished: self.begin(SYNC_FOR_A_POINT),

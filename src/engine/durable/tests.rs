@@ -1,6 +1,7 @@
 //! Tests of `durable`.
 
 use crate::engine::durable::group::Leader;
+use crate::engine::durable::point::CutGate;
 use crate::format::layout;
 use crate::units::PageIndex;
 use crate::{AtomicMappedFile, Medium};
@@ -90,7 +91,7 @@ fn a_writer_of_a_page_in_a_cut_is_parked_until_the_point_is_made() {
     points.turns.lock().begun += 1;
     let lead = Leader { durable: points, has_ended: false };
     let writer = file.try_clone().expect("a handle");
-    let cut = file.engine().take_cut(points, None);
+    let cut = file.engine().take_cut(points, CutGate::Open);
     assert!(file.engine().is_in_cut(PageIndex(0)) && !file.engine().is_in_cut(PageIndex(1)));
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -114,7 +115,8 @@ fn a_panic_in_the_middle_of_a_point_is_an_error_for_waiting_writers() {
     let (go, wait) = std::sync::mpsc::channel::<()>();
     let leader = std::thread::spawn(move || {
         let engine = leaders.engine();
-        let _cut = engine.take_cut(engine.durable.as_ref().expect("points are kept"), None);
+        let _cut =
+            engine.take_cut(engine.durable.as_ref().expect("points are kept"), CutGate::Open);
         say.send(()).expect("the test waits");
         wait.recv().expect("the test lets it go");
         panic!("as planned");

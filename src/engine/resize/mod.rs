@@ -16,6 +16,7 @@ pub mod truncate;
 
 use crate::bitmap::{Slices, Validity};
 use crate::config::{Allocation, Medium};
+use crate::engine::durable::point::CutGate;
 use crate::engine::plan::{Changes, Segment};
 use crate::engine::superblock::store_length;
 use crate::engine::{Engine, plan};
@@ -210,13 +211,12 @@ impl Engine {
     }
 
     /// Ends a shrink to `new` bytes, which is committed. The caller has given its locks back.
-    /// `cuts` is the gate of cuts, if the caller has closed it.
     pub(in crate::engine) fn finish_shrink(
         &self,
         lane: &InUse<'_>,
         new: u64,
         shrinking: Shrinking<'_>,
-        cuts: Option<&ClosedGate<'_>>,
+        cuts: CutGate<'_>,
     ) -> Result<()> {
         // Operations may go on past the gate: they find the new length.
         let Shrinking { _gate: gate, _cutting: cutting, .. } = shrinking;
@@ -230,12 +230,7 @@ impl Engine {
     }
 
     /// Makes the durable point of a shrink, and cleans up behind its new end.
-    fn clean_up_past(
-        &self,
-        lane: &InUse<'_>,
-        new: u64,
-        cuts: Option<&ClosedGate<'_>>,
-    ) -> Result<()> {
+    fn clean_up_past(&self, lane: &InUse<'_>, new: u64, cuts: CutGate<'_>) -> Result<()> {
         if let Some(durable) = &self.durable {
             // The truncated bytes belong to the last durable point, so a new point without them
             // comes first. If it fails, the bytes past the length still belong to the old one, and

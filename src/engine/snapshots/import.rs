@@ -29,6 +29,7 @@ use super::rollback::Rest;
 use super::seen::Seen;
 use crate::bitmap::{Slices, bits};
 use crate::engine::Engine;
+use crate::engine::durable::point::CutGate;
 use crate::engine::verify::zero_past;
 use crate::error::{Error, Result, StreamError};
 use crate::format::export::{self, Change, Header, Point};
@@ -124,7 +125,7 @@ impl Engine {
         self.switch_on();
         if let Some(durable) = &self.durable {
             // Beside writers, so that the point behind the gate is of what they change meanwhile.
-            self.durable_point_while_resizing(lane, durable, None)?;
+            self.durable_point_while_resizing(lane, durable, CutGate::Open)?;
             if seen.is_some() {
                 self.sum_of_present(seen)?;
             }
@@ -132,7 +133,7 @@ impl Engine {
         let shrinking = self.shrinking_to(lane, to.len)?;
         let gate = self.close_cut()?;
         if let Some(durable) = &self.durable {
-            self.durable_point_while_resizing(lane, durable, Some(&gate))?;
+            self.durable_point_while_resizing(lane, durable, CutGate::Closed(&gate))?;
         }
         let base_sum = self.check_base(header, seen)?;
         self.growth_to(lane, to.len)?;

@@ -23,6 +23,7 @@ use super::seal::now;
 use crate::bitmap::{Slices, Validity, bits};
 use crate::engine::Engine;
 use crate::engine::commit::restore::Restored;
+use crate::engine::durable::point::CutGate;
 use crate::engine::plan::{self, Plans};
 use crate::engine::resize::Shrinking;
 use crate::engine::verify::zero_past;
@@ -71,7 +72,7 @@ impl Engine {
         self.switch_on();
         let gate = self.close_cut()?;
         if let Some(durable) = &self.durable {
-            self.durable_point_while_resizing(lane, durable, Some(&gate))?;
+            self.durable_point_while_resizing(lane, durable, CutGate::Closed(&gate))?;
         }
         unless!(DamageRolledBack, self.check_pages_for(lane, (store, &target), undo.is_some())?);
         self.growth_to(lane, target.len)?;
@@ -202,7 +203,7 @@ impl Engine {
         self.accept_pages(&pages)?;
         if let Some(durable) = &self.durable {
             // The recovered state becomes the one that slots belong to.
-            self.durable_point_while_resizing(&lane, durable, Some(&gate))?;
+            self.durable_point_while_resizing(&lane, durable, CutGate::Closed(&gate))?;
         }
         self.growth_to(&lane, target.len)?;
         self.restore(&lane, Rest { store, target, shrinking, gate })
@@ -241,12 +242,12 @@ impl Engine {
         }
         self.restore_pages(lane, store, target, shrinking.as_ref())?;
         if let Some(shrinking) = shrinking.take() {
-            self.finish_shrink(lane, target.len, shrinking, Some(gate))?;
+            self.finish_shrink(lane, target.len, shrinking, CutGate::Closed(gate))?;
         } else if let Some(durable) = &self.durable {
             if target.len > old {
                 durable.on_grow();
             }
-            self.durable_point_while_resizing(lane, durable, Some(gate))?;
+            self.durable_point_while_resizing(lane, durable, CutGate::Closed(gate))?;
         }
         self.change_table(lane, store, |table| table.rollback = 0)
     }

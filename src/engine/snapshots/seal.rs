@@ -7,6 +7,7 @@
 //!
 //! May import `durable`, `keep`, `plan`, `pair`, and what lies below them.
 
+use crate::engine::durable::point::CutGate;
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result, SnapshotError};
 use crate::format::snapshots::table::{Entry, Flags, LONGEST_NAME, MOST_ENTRIES, Table, is_name};
@@ -195,7 +196,10 @@ impl Engine {
     pub(super) fn stand_still(&self, lane: &InUse<'_>) -> Result<Option<ClosedGate<'_>>> {
         self.switch_on();
         if let Some(durable) = &self.durable {
-            unless!(SealWithoutPoint, self.durable_point_while_resizing(lane, durable, None)?);
+            unless!(
+                SealWithoutPoint,
+                self.durable_point_while_resizing(lane, durable, CutGate::Open)?
+            );
             return Ok(None);
         }
         if planted!(SealGateOpen) { Ok(None) } else { self.close_cut().map(Some) }

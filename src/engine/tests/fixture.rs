@@ -2,6 +2,10 @@
 
 use crate::{AtomicMappedFile, Medium, Options};
 use std::path::Path;
+use std::time::Duration;
+
+/// How long a call is watched that must wait.
+pub const A_WHILE: Duration = Duration::from_millis(20);
 
 /// Returns the media that need no disk. Persistent memory needs instructions that write cache lines
 /// back.

@@ -1,12 +1,14 @@
 //! Tests that a new length and its bytes become visible together.
 
-use super::fixture::{new_file, open, options};
+use super::fixture::{A_WHILE, new_file, open, options};
 use crate::engine::plan::Segment;
 use crate::pair::pause;
 use crate::units::{PAGE, PageIndex, REGION};
 use crate::{AtomicMappedFile, Error, Medium};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::mpsc::channel;
+use std::thread;
 
 /// Returns the document of this length: each byte says which one it is.
 fn document(len: usize) -> Vec<u8> {
@@ -74,6 +76,35 @@ fn a_growth_holds_all_its_pages_when_its_length_is_published() {
         for at in writes {
             assert_eq!(file.load::<[u8; 8]>(at).expect("a read"), [7; 8]);
         }
+    }
+}
+
+/// Another thread's write may need space in the durable point of a shrink. The shrink has taken no
+/// space for it, so it has to wait until the point has its cut.
+#[test]
+fn no_write_comes_between_a_shrink_and_the_cut_of_its_point() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let len = 3 * REGION as u64;
+    let file = open(folder.path(), options(len).medium(Medium::PageCache));
+    for writes in [false, true] {
+        let same = file.try_clone().expect("a handle");
+        let (tell, told) = channel();
+        pause::at_next_new_length(move || {
+            let writer = thread::spawn(move || same.write_at(&[7; 8], 0));
+            thread::sleep(A_WHILE);
+            assert!(!writer.is_finished(), "it waits");
+            tell.send(writer).expect("told");
+        });
+        // The locks of the region that the new end cuts keep no write from the one before it.
+        file.transact(|tx| {
+            tx.set_len(len / 2)?;
+            if writes { tx.write_at(&[1; 8], len / 2 - 8) } else { Ok(()) }
+        })
+        .expect("a shrink");
+        told.recv().expect("a writer").join().expect("no panic").expect("a write");
+        assert_eq!(file.len(), len / 2);
+        file.set_len(len).expect("a growth");
+        assert_eq!(file.load::<[u8; 8]>(0).expect("a read"), [7; 8]);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of threads that wait for a gate or a lock while the handle is poisoned: none of them goes
 //! on by what was left half done.
 
-use super::fixture::{media_in_memory, new_file, open, options};
+use super::fixture::{A_WHILE, media_in_memory, new_file, open, options};
 use crate::engine::{Engine, plan};
 use crate::error::{Error, Result, SnapshotError};
 use crate::pair::gates::Gate;
@@ -18,9 +18,6 @@ use std::thread;
 use std::time::Duration;
 
 const LEN: u64 = REGION as u64;
-
-/// How long a call is watched that must wait.
-const A_WHILE: Duration = Duration::from_millis(20);
 
 /// Longer than any step takes here, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -15,7 +15,9 @@
 //! May import `resize`, `deploy`, `durable`, `commit`, `io`, `plan`, `pair`, and what lies below
 //! them.
 
+use crate::bitmap::span;
 use crate::engine::Engine;
+use crate::engine::durable::point::CutGate;
 use crate::engine::plan::{self, Changes, Plans, Segment};
 use crate::engine::write::range::is_locked;
 use crate::error::{Error, Result};
@@ -43,7 +45,8 @@ pub(in crate::engine) struct Resize<'a> {
 enum Way<'e> {
     /// The file gets longer, from this length in bytes.
     Longer(u64),
-    /// The file gets shorter, and the new end cuts this region in two.
+    /// The file gets shorter, and the new end cuts this region in two. The caller has closed the
+    /// gate of cuts, if it makes a durable point.
     Shorter((RegionIndex, &'e RegionState)),
 }
 
@@ -214,12 +217,19 @@ impl Engine {
                 Ok(())
             }
             cmp::Ordering::Less => {
+                // Before the gate of cuts, as operations enter the gates.
                 let shrinking = self.prepare_shrink(&lane, new)?;
+                let written = op.changes.ranges().map(|range| span::pages(range).count()).sum();
+                let prepare =
+                    |durable| self.prepare_point_of_shrink(&lane, durable, (new, written));
+                let cuts = self.durable.as_ref().map(prepare).transpose()?;
+                let cuts = cuts.filter(|_| !planted!(ShrinkGateOpen));
                 // Before the commit point: recovery cleans up without a look at snapshots.
                 self.keep_past(&lane, new)?;
                 self.commit_resize(&lane, op, &Way::Shorter(shrinking.boundary))?;
                 own_changes::note_length(self.number(), closure, Some(new));
-                self.finish_shrink(&lane, new, shrinking, None)
+                let cuts = cuts.map_or(CutGate::Open, CutGate::ClosedUntilCut);
+                self.finish_shrink(&lane, new, shrinking, cuts)
             }
         }
     }
@@ -228,7 +238,9 @@ impl Engine {
     fn commit_resize(&self, lane: &InUse<'_>, op: &Resize<'_>, way: &Way<'_>) -> Result<()> {
         // A thread that closes this gate does not wait for `resizing` meanwhile.
         let writes = !op.changes.are_none();
-        let _inside = writes.then(|| self.enter_cut(lane)).flatten();
+        let has_closed_it = matches!(way, Way::Shorter(_)) && self.durable.is_some();
+        let enters = writes && !has_closed_it;
+        let _inside = enters.then(|| self.enter_cut(lane)).flatten();
         // The regions that begin before this offset have words in the files. So has every region
         // that was read: its read says that the old length reaches there.
         let backed = match way {

@@ -1,6 +1,8 @@
 //! Tests rollbacks and openings for which there is no space. `space` tests them on full disks.
 
-use crate::common::{Rng, assert_same, media, page_cache, read_all, read_snapshot, reflections_in};
+use crate::common::{
+    Ground, Rng, Scratch, assert_same, media, page_cache, read_all, read_snapshot, reflections_in,
+};
 use crate::durable::{died, restarted};
 use atomic_mmap::testing::recorder::{Recorder, What};
 use atomic_mmap::testing::{FileId, call};
@@ -78,6 +80,96 @@ fn a_full_disk_is_found_before_a_rollback_is_under_way() {
         }
         assert!(failed > 0, "no call has failed on {}", ground.medium);
     }
+}
+
+/// Makes a file of [`LEN`] bytes shorter, to [`SHORTER`].
+type Shrink = fn(&AtomicMappedFile) -> Result<()>;
+
+const SHORTER: u64 = 850 * PAGE as u64 + 70;
+
+/// One page in so many has changed before, and then the file gets shorter. Either changes more than
+/// a chunk of the store has room for.
+const SHRINKS: [(&str, usize, Shrink); 3] = [
+    ("set_len", 1, |file| file.set_len(SHORTER)),
+    ("replace", 90, |file| file.replace(&Rng(9).bytes(SHORTER as usize))),
+    ("transact", 90, |file| {
+        file.transact(|tx| {
+            tx.set_len(SHORTER)?;
+            (0..850).try_for_each(|n| tx.write_at(&[7; 3000], n * PAGE as u64 + 1000))
+        })
+    }),
+];
+
+/// A file with a snapshot of `sealed`, of which one page in `step` has changed since, some of them
+/// also in a durable point.
+fn changed_since(
+    ground: &Ground,
+    sealed: &[u8],
+    step: usize,
+) -> (Scratch, AtomicMappedFile, Recorder) {
+    let (scratch, recorder) = (ground.scratch(), Recorder::new());
+    // The journal has no room for the words of all pages.
+    let options = ground.options().create(true).len(sealed.len() as u64).journal_len(64 << 10);
+    let file = options.open_recorded(&recorder, scratch.file("state")).expect("open");
+    file.write_at(sealed, 0).expect("write");
+    file.snapshot("a").expect("seal");
+    let write = |n: usize| file.write_at(&[n as u8; 3000], (n * PAGE + n % 900) as u64);
+    (0..sealed.len() / PAGE).step_by(90).for_each(|n| write(n).expect("write"));
+    file.sync().expect("sync");
+    (0..sealed.len() / PAGE).step_by(step).for_each(|n| write(n).expect("write"));
+    (scratch, file, recorder)
+}
+
+/// The durable point of a shrink kept what had changed before it, and a full disk was found there:
+/// behind the commit. That poisoned the handle, and left a file that only a reader could open.
+#[test]
+fn a_shrink_finds_a_full_disk_before_it_begins() {
+    let Some(ground) = page_cache() else { return };
+    let sealed = Rng(1).bytes(LEN);
+    for (what, step, shrink) in SHRINKS {
+        for nth in (1..).step_by(3) {
+            let context = format!("{what}, call {nth}");
+            let (_scratch, file, recorder) = changed_since(&ground, &sealed, step);
+            let present = read_all(&file);
+            recorder.fail_from(call::ALLOCATE, nth, libc::ENOSPC);
+            let shrunk = shrink(&file);
+            let is_over = recorder.heal();
+            if let Err(error) = shrunk {
+                assert!(matches!(error, Error::NoSpace { .. }), "{context}: {error:?}");
+                file.health().unwrap_or_else(|e| panic!("{context}: {e}"));
+                assert_same(&read_all(&file), &present, &context);
+                assert_same(&read_snapshot(&file, "a"), &sealed, &context);
+                shrink(&file).expect("with space");
+            }
+            assert_eq!(file.len(), SHORTER, "{context}");
+            assert_same(&read_snapshot(&file, "a"), &sealed, &context);
+            file.roll_back("a", None).unwrap_or_else(|e| panic!("{context}: {e}"));
+            assert_same(&read_all(&file), &sealed, &context);
+            if is_over {
+                assert!(nth > 1, "{what} needs no space");
+                break;
+            }
+        }
+    }
+}
+
+/// The words of many pages are longer than the journal, which grows for them. Behind the commit a
+/// full disk would leave a shrink without its durable point.
+#[test]
+fn a_shrink_of_many_changed_pages_finds_a_full_disk_before_it_begins() {
+    let Some(ground) = page_cache() else { return };
+    let len = 16_000 * PAGE;
+    let (_scratch, file, recorder) = changed_since(&ground, &vec![0; len], 3);
+    file.drop_snapshot("a").expect("drop");
+    let present = read_all(&file);
+    recorder.fail_from(call::ALLOCATE, 1, libc::ENOSPC);
+    let error = file.set_len(len as u64 - 70).expect_err("no space");
+    assert!(matches!(error, Error::NoSpace { .. }), "{error:?}");
+    file.health().expect("nothing has happened");
+    assert_same(&read_all(&file), &present, "nothing has happened");
+    recorder.heal();
+    file.set_len(len as u64 - 70).expect("with space");
+    assert_same(&read_all(&file), &present[..len - 70], "shorter");
 }
 
 /// The states of a file after the death of its process.
@@ -260,16 +352,22 @@ fn a_point_that_is_longer_is_not_left() {
     file.snapshot("a").expect("seal");
     file.sync().expect("sync");
     file.write_at(&Rng(2).bytes(LEN), 0).expect("write");
-    recorder.fail_from(call::ALLOCATE, 1, libc::ENOSPC);
+    let store = file.reflection_path().with_added_extension("snapshots");
+    let before = fs::read(&store).expect("read");
+    recorder.fail_from(call::SYNC_DATA, 1, libc::EIO);
     file.set_len(LEN as u64).expect_err("its point fails");
     recorder.heal();
     let shorter = read_all(&file);
     file.close(CloseMode::Unsynced).expect_err("poisoned");
+    // As if it had kept nothing. A write of another thread behind the cut of the point keeps
+    // nothing either, and then the opening has to.
+    fs::write(&store, before).expect("write");
     for nth in 1..500 {
         let recorder = Recorder::new();
         recorder.fail_from(call::ALLOCATE, nth, libc::ENOSPC);
         match ground.options().open_recorded(&recorder, &path) {
             Ok(file) => {
+                assert!(nth > 1, "it needs no space");
                 file.health().unwrap_or_else(|e| panic!("{nth}: the point has stayed: {e}"));
                 assert_same(&read_all(&file), &shorter, "the working state");
                 return;

@@ -93,6 +93,13 @@ pub(super) fn killer(mutant: Mutant) -> Killer {
         CutOffRollbackGoesOn => test("atomic_mmap", "a_write_that_waited_for_a_rollback"),
         RollbackNotCounted => test("snapshots", "automatic::each_kind_of_change"),
         SeenTakenForPresent => test("atomic_mmap", "engine::snapshots::seen"),
+        ShrinkKeepsLater | ShrinkWritesUnkept => {
+            test("snapshots", "full::a_shrink_finds_a_full_disk")
+        }
+        ShrinkRecordUnreserved => test("snapshots", "full::a_shrink_of_many_changed_pages"),
+        ShrinkGateOpen => {
+            test("atomic_mmap", "engine::tests::length::no_write_comes_between_a_shrink")
+        }
         RollbackNotReserved => test("snapshots", "full::a_full_disk_is_found"),
         ImportCutsUnkept => test("snapshots", "receive::a_full_store_is_found"),
         ExportForgetsNewest | ImportAnyBase => test("snapshots", "export::an_increment_is_taken"),
