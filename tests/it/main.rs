@@ -12,6 +12,7 @@
 //! | `durable` | Does recovery after a restart return exactly to the last durable point? |
 //! | `errors` | Is each error the right one, with advice, and does it change nothing? |
 //! | `flush` | Does a thread or a task that waits for durability get it, or an error? |
+//! | `golden` | Does each operation take the steps that it took before? |
 //! | `handles` | Do slots and arrays do what atomics and vectors do? |
 //! | `index` | Does the index of the examples do what a map does, and survive kills? |
 //! | `journal` | Does damage to the journal cost only what no other place tells? |
@@ -75,6 +76,8 @@ mod durable;
 mod errors;
 #[cfg(unix)]
 mod flush;
+#[cfg(all(target_os = "linux", not(atomic_mmap_portable)))]
+mod golden;
 mod handles;
 #[cfg(unix)]
 mod index;
