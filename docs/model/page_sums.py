@@ -10,6 +10,9 @@ any value since that. Medium `cache`: a death leaves all stores up to a step. A 
 each cell any value since the last sync of its file. A record of the journal is durable after its
 write. Opening then goes back to the last record.
 
+Each operation is of another thread than the one before. What a thread has stored past the cache and
+not drained may arrive over what later threads store and drain.
+
 After each store the model takes each image and recovers it. The state must be that before or after
 the operation, or that of the last record. Each page must have its sum in a place. Then one slot,
 word or place of the image is spoiled, or all slots of a page in one file are lost to zeroes. The
@@ -55,6 +58,7 @@ MUTANTS = {
     'stale_left': 'a commit leaves sums of older states of its pages',
     'stale_left_by_point': 'a durable point leaves the sum of the one before it',
     'stale_left_by_crash': 'the first touch of a page leaves the sums of older states',
+    'stale_streamed': 'a store past the cache, which no drain follows, replaces the sum of an older state (as first built)',
     'stale_replaced_early': 'a change replaces the sum of the present before its commit',
     'flag_early': 'the superblock says that there are sums before they are durable',
     'old_not_zeroed': 'a file that gets sums keeps those that an earlier session has left',
@@ -155,6 +159,7 @@ def narrow_operations(m, medium):
 def perform(s, op):
     STATS['operations'] += 1
     s.check_places()
+    s.begin()
     name, args = op[0], op[1:]
     if name == 'redo':
         s.write(args[0], pinned=args[0])

@@ -91,6 +91,7 @@ class Sim:
         s.durable = {p: content(image, p) for p in PAGES}
         s.spoiled, s.sums, s.noted, s.must_flush, s.rest_is_zero = spoiled, {}, set(), False, False
         s.may, s.crashes, s.has_sums, s.is_rolling = [read(image)], {}, image['F'] == 1, False
+        s.late, s.others = {}, {}
         s.fresh = max([v % BAD for k, v in image.items() if k[0] in 'HR'] + [9])
         if medium == 'cache':
             s.dlen = image['L']
@@ -105,6 +106,7 @@ class Sim:
         t.passing, t.stale, t.durable = s.all_passing(False), {p: set(v) for p, v in s.stale.items()}, dict(s.durable)
         t.sums, t.noted = {p: list(v) for p, v in s.sums.items()}, set(s.noted)
         t.flushed, t.may, t.crashes = dict(s.flushed), list(s.may), {}
+        t.late, t.others = dict(s.late), dict(s.others)
         return t
 
     def cur(s, k):
@@ -127,7 +129,12 @@ class Sim:
             for k, n in s.flushed.items():
                 s.c[k] = s.c[k][n:]
             s.stale = {p: set() for p in PAGES}
-        s.flushed = {}
+        s.flushed, s.late = {}, {}
+
+    def begin(s):
+        """Another thread goes on. Stores past the cache that the last one has not drained may arrive
+        at any time, over newer ones."""
+        s.others, s.late = s.late, {}
 
     def all_passing(s, with_stale):
         """A loss of power also leaves sums that were replaced since the last drain or sync."""
@@ -161,9 +168,10 @@ class Sim:
         if s.spoiled:
             return
         if s.medium == 'dax':
-            keys = [k for k, v in s.c.items() if len(v) > 1]
+            late = {k: [v] for k, v in s.others.items()}
+            keys = [k for k, v in s.c.items() if len(v) > 1 or k in late]
             base = s.now()
-            for some in itertools.product(*(dict.fromkeys(s.c[k]) for k in keys)):
+            for some in itertools.product(*(dict.fromkeys(s.c[k] + late.get(k, [])) for k in keys)):
                 s.check_image({**base, **dict(zip(keys, some))})
             return
         s.check_image(s.now())
@@ -250,6 +258,8 @@ class Sim:
         """Stores the sum to each place that neither the present nor the last durable point needs."""
         total, present, durable = s.sums[p]
         for k in {0, 1, 2} - {present, durable}:
+            if is_('stale_streamed') and s.cur(f'S{p}{k}') != total:
+                s.late[f'S{p}{k}'] = total
             s.put(f'S{p}{k}', total)
 
     def owed(s, p):

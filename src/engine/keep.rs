@@ -89,7 +89,7 @@ impl Engine {
     /// here on no other operation keeps these slices.
     ///
     /// # Errors
-    /// `NoSpace`: nothing was kept.
+    /// `NoSpace`: nothing was kept. After another error, what was kept is drained.
     #[inline(never)]
     pub(in crate::engine) fn keep(
         &self,
@@ -114,7 +114,7 @@ impl Engine {
             }
             owed.push(Owed { page, region, slices });
         }
-        self.append_keeps(lane, store, &owed).inspect_err(|_| self.drain(lane))?;
+        self.append_keeps(lane, store, &owed)?;
         Ok(!owed.is_empty())
     }
 
@@ -128,11 +128,11 @@ impl Engine {
     ) -> Result<()> {
         let Some(store) = self.snapshots.get() else { return Ok(()) };
         let owed = Owed { page: target.page, region: target.region, slices: owed };
-        self.append_keeps(lane, store, &[owed]).inspect_err(|_| self.drain(lane))
+        self.append_keeps(lane, store, &[owed])
     }
 
-    /// Appends a record for each of `owed`, and notes the slices as kept. The caller drains, also
-    /// after an error.
+    /// Appends a record for each of `owed`, and notes the slices as kept. The caller drains. After
+    /// an error this has drained: some may be kept.
     fn append_keeps(&self, lane: &InUse<'_>, store: &Store, owed: &[Owed<'_>]) -> Result<()> {
         if owed.is_empty() {
             return Ok(());
@@ -142,6 +142,7 @@ impl Engine {
             let mut bytes = [0; PAGE];
             owed.iter().try_for_each(|owed| self.append_keep(lane, appender, owed, &mut bytes))
         })
+        .inspect_err(|_| unless!(FailedKeepNotDrained, self.drain(lane)))
     }
 
     /// Runs `append` with an appender for this many records and slices. A torn record would end its

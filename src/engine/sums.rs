@@ -82,25 +82,12 @@ struct PageChange {
 }
 
 impl Engine {
-    /// Verifies the pages that `changes` change in part, reckons the new sums, and stores them, as
-    /// [`store_sums`](Self::store_sums) does. `len` is the file's length after the operation, in
-    /// bytes. The caller holds the locks of all pages, and has stored nothing.
+    /// Verifies the pages that `changes` change in part, and reckons the new sums. `len` is the
+    /// file's length after the operation, in bytes. The caller holds the locks of all pages, and
+    /// has stored nothing. It [stores](Self::store_sums) the sums once nothing can fail any more.
     ///
     /// # Errors
     /// `Damaged`, `NoSpace`, or a failed read: nothing was changed.
-    #[inline]
-    pub(in crate::engine) fn prepare_sums<'e>(
-        &'e self,
-        lane: &Lane,
-        changes: &Changes<'_>,
-        len: u64,
-    ) -> Result<NewSums<'e>> {
-        let sums = self.reckon_sums(lane, changes, len)?;
-        self.store_sums(lane, &sums);
-        Ok(sums)
-    }
-
-    /// Does what [`prepare_sums`](Self::prepare_sums) does, but stores nothing.
     #[inline]
     pub(in crate::engine) fn reckon_sums<'e>(
         &'e self,

@@ -36,6 +36,9 @@ macro_rules! with_those_of_snapshots {
                 LaterByOldSet "later-by-old-set": "a collection judges records of later seals by its own set",
                 CollectForgetsNeeded "collect-forgets-needed": "a kept slice counts as needed by the snapshot of its own epoch alone",
             }
+            "pair/snapshots/segments.rs" {
+                FreedPastCache "freed-past-cache": "the header of a freed segment is cleared past the cache, without a drain",
+            }
             "pair/snapshots/collect.rs" {
                 FreedBeforeSettled "freed-before-settled": "a segment is freed before the copies of its records are durable",
                 FreedWithEnd "freed-with-end": "a segment is freed before its end is durably gone",
@@ -49,6 +52,7 @@ macro_rules! with_those_of_snapshots {
                 KeptNotLookedUp "kept-not-looked-up": "a page that remembers nothing is taken for one without kept slices",
                 NothingKept "nothing-kept": "an operation keeps nothing for snapshots",
                 ShrinkKeepsNothing "shrink-keeps-nothing": "a shrink keeps nothing for snapshots",
+                FailedKeepNotDrained "failed-keep-not-drained": "a keep that fails in the middle does not drain what it has kept",
                 KeepsNotSynced "keeps-not-synced": "what a durable point keeps is not synced before its record",
             }
             "engine/write/page.rs" {
@@ -96,6 +100,7 @@ macro_rules! with_those_of_snapshots {
                 RollbackNotFinished "rollback-not-finished": "an opening does not finish a rollback",
             }
             "engine/resize/mod.rs" {
+                FailedCutNotDrained "failed-cut-not-drained": "a truncation that fails in the middle does not drain its zeroes",
                 ShownInSnapshot "shown-in-snapshot": "an append is shown in slots that a snapshot reads",
             }
             "pair/unfinished.rs" {

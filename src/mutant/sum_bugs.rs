@@ -7,6 +7,7 @@ macro_rules! with_those_of_sums {
         $crate::mutant::space_bugs::with_those_of_space! { $list;
             $($others)*
             "pair/sums.rs" {
+                StaleSumStreamed "stale-sum-streamed": "a sum that replaces a stale one is stored past the cache, without a drain",
                 SumOverDurable "sum-over-durable": "a new sum goes over that of the last durable point",
                 CoveredSumNotFlushed "covered-sum-not-flushed": "the sums that flip records cover are not flushed with their words",
             }
@@ -67,6 +68,9 @@ macro_rules! with_those_of_sums {
                 AcceptedNotStored "accepted-not-stored": "an opening that finishes a rollback stores no sums of its pages",
                 SumNotPublished "sum-not-published": "a new sum does not count after the commit",
                 DurableSumNotPublished "durable-sum-not-published": "the sum of a durable point does not count",
+            }
+            "engine/write/range.rs" {
+                SumsStoredFirst "sums-stored-first": "the sums of a write over pages are stored before it can fail",
             }
             "engine/commit/redo.rs" {
                 RedoNoDrainAfterSums "redo-no-drain-after-sums": "no drain between the new sums and the redo record",

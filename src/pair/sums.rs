@@ -172,8 +172,9 @@ impl Pair {
         Ok(bytes.chunks_exact(PAGE_SUMS_LEN).map(words).collect())
     }
 
-    /// Stores the sum of a page to one of its places, through the cache, and flushes it. The next
-    /// drain makes it durable. The caller holds the page's lock, and the places are allocated.
+    /// Stores the sum of a page to one of its places, past the cache. The caller drains before
+    /// it opens the page's lock: otherwise the store may arrive over the sum of a later operation.
+    /// The places are allocated.
     pub(crate) fn store_sum(&self, page: PageIndex, place: u8, sum: u64) {
         self.reflection.store_word_through(place_at(page, place), page_sum::stored(page, sum));
     }
@@ -193,8 +194,21 @@ impl Pair {
     /// no lost block. The caller holds the page's lock, and the places are allocated.
     pub(crate) fn replace_stale_sums(&self, page: PageIndex, sums: &RegionSums) {
         let n = page.in_region();
+        let mut is_stale = false;
         for place in sums.stale_places(n) {
-            self.store_sum(page, place, sums.sum(n));
+            // Through the cache, where it cannot arrive late: no drain follows, and the next
+            // operation may take this place.
+            match planted!(StaleSumStreamed) {
+                true => self.store_sum(page, place, sums.sum(n)),
+                false => {
+                    let stored = page_sum::stored(page, sums.sum(n));
+                    self.reflection.store_word(place_at(page, place), stored);
+                }
+            }
+            is_stale = true;
+        }
+        if is_stale {
+            self.flush_sums(page);
         }
     }
 

@@ -38,6 +38,7 @@
 //! | `structures` | Do named roots and logs do what maps and lists do, and survive kills? |
 //! | `threads` | Do threads see operations whole and in one order, and lose none? |
 //! | `transactions` | Does a transaction see one state, and end for every closure? |
+//! | `undrained` | Does a call leave a store behind that could arrive over a later one? |
 //! | `unheard` | Does the program learn of every durable point that could not be made? |
 //! | `windows` | What may other threads do while an operation is half way through? |
 //! | `world` | What do moves, restores, links, owners, mounts and folders do to a pair? |
@@ -124,6 +125,8 @@ mod structures;
 mod sums;
 mod threads;
 mod transactions;
+#[cfg(unix)]
+mod undrained;
 #[cfg(unix)]
 mod unheard;
 #[cfg(unix)]

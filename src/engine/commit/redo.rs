@@ -96,12 +96,14 @@ impl<'e> PageWrite<'e> {
     }
 
     fn to_record(&self) -> RedoPage {
+        let mut bytes = Vec::with_capacity(self.stays.count() * SLICE);
+        self.bytes_of(self.stays).for_each(|(_, slice)| bytes.extend_from_slice(slice));
         RedoPage {
             page: self.page,
             stays: self.stays.0,
             flips: self.flips().0,
             flipped: self.new_word() & self.flips().0,
-            bytes: self.bytes_of(self.stays).flat_map(|(_, bytes)| *bytes).collect(),
+            bytes,
         }
     }
 
@@ -150,12 +152,13 @@ impl Engine {
         let pages = self.assemble_pages(changes)?;
         let extents = self.reserve_redo(lane, &pages, new_len)?;
         let written = pages.iter().map(|page| (page.page, page.changed()));
-        let sums = self.prepare_sums(lane, changes, new_len.unwrap_or(self.len()))?;
+        let sums = self.reckon_sums(lane, changes, new_len.unwrap_or(self.len()))?;
         // The durable point of a shrink must not find that there is no space.
         let shrinks = new_len.is_some_and(|len| len < self.len()) && !planted!(ShrinkWritesUnkept);
         let has_kept = (self.keeps_at_stores() || shrinks) && self.keep(lane, written)?;
         let unfinished = self.begin("commit of an operation");
         // Stores, step 1.
+        self.store_sums(lane, &sums);
         for page in &pages {
             self.store_slices(lane, page, page.flips());
             self.note_changed(page.page);

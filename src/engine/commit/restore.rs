@@ -56,10 +56,11 @@ impl Engine {
         }
         let len = len.max(self.len());
         let parts: Vec<Segment<'_>> = pages.iter().flat_map(|page| page.0.parts(len)).collect();
-        let sums = self.prepare_sums(lane, &Changes::of(&parts), len)?;
+        let sums = self.reckon_sums(lane, &Changes::of(&parts), len)?;
         if self.keeps_at_stores() {
             self.keep(lane, pages.iter().map(|Restored(page)| (page.page, page.slices)))?;
         }
+        self.store_sums(lane, &sums);
         for Restored(page) in pages {
             self.store_slices(lane, page, page.flips());
         }

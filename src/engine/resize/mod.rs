@@ -176,14 +176,15 @@ impl Engine {
     /// word. The caller has prepared it. `held` are its locks.
     ///
     /// # Errors
-    /// Those of [`prepare_sums`](Self::prepare_sums): the page that the new end cuts has a new sum.
+    /// Those of [`reckon_sums`](Self::reckon_sums): the page that the new end cuts has a new sum.
     pub(in crate::engine) fn commit_len(
         &self,
         lane: &Lane,
         new: u64,
         held: &[LockGuard<'_>],
     ) -> Result<()> {
-        let sums = self.prepare_sums(lane, &Changes::of(&[]), new)?;
+        let sums = self.reckon_sums(lane, &Changes::of(&[]), new)?;
+        self.store_sums(lane, &sums);
         if sums.are_some() && !planted!(ShrinkSumNotDrained) {
             // Orders the sum of the shorter page before the length.
             self.drain(lane);
@@ -329,7 +330,9 @@ impl Engine {
             store_length(&self.reflection, layout::HIGH_WATER_WORD, len);
             self.drain(lane);
         }
-        truncate::zero_past(&self.home, &self.reflection, len, self.has_sums())?;
+        // A zero that arrives late could go over what is written past the length after a growth.
+        truncate::zero_past(&self.home, &self.reflection, len, self.has_sums())
+            .inspect_err(|_| unless!(FailedCutNotDrained, self.drain(lane)))?;
         // Orders the zeroes before the mark that says that there is nothing left to zero.
         unless!(CutZeroesNotDrained, self.drain(lane));
         // The chunk that the end cuts in two is left out: its first part stays allocated, and a

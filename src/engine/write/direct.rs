@@ -194,8 +194,11 @@ impl Engine {
         };
         let sums = if is_allowed { sums() } else { None };
         let is_stored = sums.is_some_and(|sums| {
+            if !is_kept() {
+                return false;
+            }
             self.store_sums(&lane, &sums);
-            let is_stored = is_kept() && self.store_direct(&lane, region, &segment, || ());
+            let is_stored = self.store_direct(&lane, region, &segment, || ());
             if is_stored {
                 self.publish_sums(&sums);
             }

@@ -102,14 +102,12 @@ impl Engine {
         if !is_usual || is_summed && !region.sums().is_verified(place) {
             return false;
         }
+        let new = is_summed.then(|| self.next_sums(&target, &segment));
+        let Ok(sums) = new.unwrap_or_else(|| Ok(NewSums::none())) else { return false };
+        // The first stores: nothing fails behind them.
         if !owed.is_empty() && self.keep_owed(&lane, &target, owed).is_err() {
             return false;
         }
-        let sums = match is_summed {
-            true => self.next_sums(&target, &segment),
-            false => Ok(NewSums::none()),
-        };
-        let Ok(sums) = sums else { return false };
         let commit = if is_logged {
             Commit::Logged(draft.as_ref())
         } else {

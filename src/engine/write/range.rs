@@ -46,8 +46,10 @@ impl Engine {
         if self.needs_redo(&plans, segments) && !planted!(PagesFlipClaimed) {
             return self.commit_redo(lane, &Changes::of(segments), None, &held);
         }
-        // The first stores. The first drain of the commit orders the sums before its words.
-        let sums = self.prepare_sums(lane, &Changes::of(segments), self.len())?;
+        let sums = self.reckon_sums(lane, &Changes::of(segments), self.len())?;
+        if planted!(SumsStoredFirst) {
+            self.store_sums(lane, &sums);
+        }
         let shared_word = match &plans[..] {
             [plan] if plan.may_update_by_shared_word() => self.take_word(plan, || {
                 self.ensure_slice_word(plan.index.page(0))?;
@@ -64,7 +66,8 @@ impl Engine {
             extents = self.make_ready(lane, &plans, &moves)?;
         }
         let shared_word = shared_word.filter(|_| !planted!(PagesWordGivenBack));
-        // Stores.
+        // Stores. The first drain of the commit orders the sums before its words.
+        self.store_sums(lane, &sums);
         self.scatter(lane, segments)
             .inspect_err(|_| unless!(FailedCopyNotDrained, self.drain(lane)))?;
         if can_copy {

@@ -115,7 +115,7 @@ impl Engine {
         if pages.iter().any(Touched::is_claimed) && !planted!(StagedFlipsClaimed) {
             return self.commit_redo(lane, changes, None, &held);
         }
-        let sums = self.prepare_sums(lane, changes, self.len())?;
+        let sums = self.reckon_sums(lane, changes, self.len())?;
         let shared_word = match &plans[..] {
             [plan] if plan.may_update_by_shared_word() => self.take_word(plan, || {
                 self.ensure_slice_word(plan.index.page(0))?;
@@ -126,7 +126,9 @@ impl Engine {
         let mut moves = WordUpdates::new();
         word_updates(&mut moves, &plans, &pages, shared_word.is_some());
         let extents = self.make_ready(lane, &plans, &moves)?;
-        // Stores, to free slots. The bytes of the placed slices are there, and durable.
+        // Stores, to free slots. The bytes of the placed slices are there, and durable. The first
+        // drain of the commit orders the sums before its words.
+        self.store_sums(lane, &sums);
         self.scatter(lane, changes.segments).inspect_err(|_| self.drain(lane))?;
         self.commit_moves(lane, &moves, extents.as_ref(), &held, &sums);
         // Kept until the word is drained and its cached copy changed.

@@ -97,6 +97,8 @@ pub(super) fn killer(mutant: Mutant) -> Killer {
             test("snapshots", "full::a_shrink_finds_a_full_disk")
         }
         ShrinkRecordUnreserved => test("snapshots", "full::a_shrink_of_many_changed_pages"),
+        FreedPastCache => test("undrained", "every_call_returns"),
+        FailedKeepNotDrained | FailedCutNotDrained => test("undrained", "every_call_that_fails"),
         ShrinkGateOpen => {
             test("atomic_mmap", "engine::tests::length::no_write_comes_between_a_shrink")
         }

@@ -37,6 +37,8 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         RepairedUnderReader => test("sums", "repair::a_page_that_a_newer_snapshot"),
         RepairedWhole => test("sums", "repair::a_page_that_was_replaced"),
         StaleSumsLeft | StaleSumsLeftByPoint => test("sums", "metadata::a_lost_block"),
+        StaleSumStreamed => test("undrained", "every_call_returns"),
+        SumsStoredFirst => test("undrained", "every_call_that_fails"),
         StaleSumsLeftByCrash => test("sums", "metadata::a_block_that_is_lost"),
         DurablePlaceTaken => test("sums", "metadata::a_page_goes_back_to_zeroes"),
         NewestNotNoted | NewestNotCompared => test("sums", "metadata::a_damaged_newest_record"),
