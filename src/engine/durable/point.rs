@@ -87,10 +87,10 @@ impl Engine {
         self.make_durable_point(lane, durable, gate)
     }
 
-    /// Prepares the durable point of a shrink to `new` bytes, before the shrink is committed. Behind
-    /// the commit a full disk would leave a length without its point. So this takes the room of the
-    /// record, and keeps what the point would keep of the pages that have changed and stay. The
-    /// shrink writes `written` pages itself, and keeps what it goes over.
+    /// Prepares the durable point of a shrink to `new` bytes before the shrink is committed. Behind
+    /// the commit a full disk would leave a length without its point. Takes the room of the record,
+    /// and keeps what the point would keep of the pages that have changed and stay. The shrink
+    /// writes `written` pages itself, and keeps what it goes over.
     ///
     /// Returns the gate of cuts, closed: nothing else changes until the point has its cut. The
     /// caller holds `resizing` for writing.
