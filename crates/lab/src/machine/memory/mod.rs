@@ -9,6 +9,9 @@
 //!   is present. Any subset of the words of a bulk copy may be present. Lines have no order. A
 //!   streamed word arrives at any time until the drain, as under `Chunk`.
 //!
+//! Under both, a drain settles what its own thread has streamed. What another thread has streamed to
+//! the same word before may still arrive, over the newer value, until that thread drains.
+//!
 //! After a crash, the values of a word are kept as *groups* of alternatives. A load of the word
 //! chooses one of them.
 
@@ -52,7 +55,16 @@ struct Stored {
     through: bool,
     /// The words that are not durable yet.
     mask: u8,
+    /// Those of them for which a newer store of another thread is durable. No load finds them.
+    late: u8,
     words: Words,
+}
+
+impl Stored {
+    /// Returns `true` if a load may find this word here.
+    fn has(&self, word: usize) -> bool {
+        (self.mask & !self.late) >> word & 1 == 1
+    }
 }
 
 /// Words of a line for which the medium holds one of several combinations.
@@ -123,7 +135,7 @@ impl Memory {
     pub fn load(&mut self, at: u64, trail: &mut Trail) -> u64 {
         let (number, word) = (at / LINE, (at % LINE / 8) as usize);
         let Some(line) = self.lines.get(&number) else { return self.durable_word(at) };
-        if let Some(newest) = line.stores.iter().rfind(|store| store.mask >> word & 1 == 1) {
+        if let Some(newest) = line.stores.iter().rfind(|store| store.has(word)) {
             return newest.words[word];
         }
         let group = line.groups.iter().position(|group| group.mask >> word & 1 == 1);
@@ -253,7 +265,7 @@ impl Memory {
         while from < end {
             let number = from / LINE;
             let to = ((number + 1) * LINE).min(end);
-            let mut stored = Stored { seq, thread, through, mask: 0, words: [0; 8] };
+            let mut stored = Stored { seq, thread, through, mask: 0, late: 0, words: [0; 8] };
             let mut byte = from;
             while byte < to {
                 let word_at = byte / 8 * 8;
@@ -299,13 +311,19 @@ impl Memory {
         };
         let (mut settled, mut values) = (0, [0; 8]);
         for word in bits(line.stores.iter().fold(0, |all, store| all | store.mask)) {
-            let newest =
-                line.stores.iter().rfind(|store| store.mask >> word & 1 == 1 && reached(store));
+            for store in line.stores.iter_mut().filter(|store| reached(store)) {
+                // It has arrived before the newer one.
+                store.mask &= !(store.late & 1 << word);
+            }
+            let newest = line.stores.iter().rfind(|store| store.has(word) && reached(store));
             let Some((seq, value)) = newest.map(|store| (store.seq, store.words[word])) else {
                 continue;
             };
             for store in line.stores.iter_mut().filter(|store| store.seq <= seq) {
-                store.mask &= !(1 << word);
+                match store.through && store.thread != thread {
+                    true => store.late |= store.mask & 1 << word,
+                    false => store.mask &= !(1 << word),
+                }
             }
             line.groups.iter_mut().for_each(|group| group.mask &= !(1 << word));
             settled |= 1 << word;

@@ -20,9 +20,20 @@ fn outcomes(memory: &Memory, model: Model, words: [u64; 2]) -> BTreeSet<[u64; 2]
 }
 
 fn store(memory: &mut Memory, at: u64, value: u64, seq: u64, through: bool) -> Vec<Pending> {
+    store_by(memory, ME, at, value, seq, through)
+}
+
+fn store_by(
+    memory: &mut Memory,
+    thread: Thread,
+    at: u64,
+    value: u64,
+    seq: u64,
+    through: bool,
+) -> Vec<Pending> {
     let mut pending = Vec::new();
     let (bytes, trail) = (value.to_le_bytes(), &mut Trail::default());
-    memory.store(at, &bytes, seq, ME, through, &mut pending, trail);
+    memory.store(at, &bytes, seq, thread, through, &mut pending, trail);
     pending
 }
 
@@ -62,6 +73,27 @@ fn a_flush_without_a_drain_settles_nothing_and_with_one_what_came_before_it() {
     assert_eq!(outcomes(&memory, Model::Chunk, [0, 8]), set(&[[0, 0], [1, 0], [5, 0]]));
     pending.into_iter().for_each(|one| memory.settle(one, ME));
     assert_eq!(outcomes(&memory, Model::Px86, [0, 8]), set(&[[1, 0], [5, 0]]));
+}
+
+/// A writer that opened its lock without a drain put an old sum over the one that the next writer
+/// had made durable.
+#[test]
+fn a_streamed_word_may_arrive_over_a_newer_one_until_its_thread_drains() {
+    let other = Thread(2);
+    for is_streamed in [false, true] {
+        let mut memory = Memory::new(FileNumber(1));
+        let late = store(&mut memory, 0, 1, 1, true);
+        let mut newer = store_by(&mut memory, other, 0, 2, 2, is_streamed);
+        memory.flush(0, 8, 2, &mut newer);
+        newer.into_iter().for_each(|one| memory.settle(one, other));
+        assert_eq!(memory.load(0, &mut Trail::default()), 2);
+        for model in [Model::Chunk, Model::Px86] {
+            assert_eq!(outcomes(&memory, model, [0, 8]), set(&[[1, 0], [2, 0]]));
+        }
+        late.into_iter().for_each(|one| memory.settle(one, ME));
+        assert_eq!(outcomes(&memory, Model::Px86, [0, 8]), set(&[[2, 0]]));
+        assert!(!memory.is_open(0, 8));
+    }
 }
 
 #[test]
