@@ -44,6 +44,10 @@ pub enum Model {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Thread(pub u64);
 
+/// Stands for the zeroes past the end of a file in the page cache: no sync waits for them, and none
+/// of them comes late.
+pub const PAST_THE_END: Thread = Thread(u64::MAX);
+
 type Words = [u64; 8];
 type PageWords = [u64; 512];
 
@@ -320,7 +324,8 @@ impl Memory {
                 continue;
             };
             for store in line.stores.iter_mut().filter(|store| store.seq <= seq) {
-                match store.through && store.thread != thread {
+                let is_late = store.through && ![thread, PAST_THE_END].contains(&store.thread);
+                match is_late {
                     true => store.late |= store.mask & 1 << word,
                     false => store.mask &= !(1 << word),
                 }

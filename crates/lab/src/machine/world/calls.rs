@@ -1,8 +1,8 @@
 //! System calls.
 
 use super::inode::{Change, Inode, Spans};
-use super::{JOURNAL, LeftOut, PAST_THE_END, REFLECTION, STORE, World, writer};
-use crate::machine::memory::{Memory, PAGE, Thread};
+use super::{JOURNAL, LeftOut, REFLECTION, STORE, World, writer};
+use crate::machine::memory::{Memory, PAGE, PAST_THE_END, Thread};
 use crate::machine::units;
 use atomic_mmap::testing::machine::FileNumber;
 use atomic_mmap::testing::{FileStat, OpenHow};

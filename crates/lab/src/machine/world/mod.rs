@@ -160,9 +160,6 @@ fn me() -> Thread {
     Thread(THREAD.try_with(Cell::get).unwrap_or(0))
 }
 
-/// Stands for the zeroes past the end of a file in the page cache: no sync waits for them.
-const PAST_THE_END: Thread = Thread(u64::MAX);
-
 /// Returns the number that stands for the calls that write to a file.
 fn writer(file: FileNumber) -> Thread {
     Thread(u64::MAX - file.0)
