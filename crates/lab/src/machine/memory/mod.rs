@@ -9,8 +9,8 @@
 //!   is present. Any subset of the words of a bulk copy may be present. Lines have no order. A
 //!   streamed word arrives at any time until the drain, as under `Chunk`.
 //!
-//! Under both, a drain settles what its own thread has streamed. What another thread has streamed to
-//! the same word before may still arrive, over the newer value, until that thread drains.
+//! Under both, a drain settles what its own thread has streamed. What another thread has streamed
+//! to the same word before may still arrive, over the newer value, until that thread drains.
 //!
 //! After a crash, the values of a word are kept as *groups* of alternatives. A load of the word
 //! chooses one of them.
