@@ -1,6 +1,9 @@
 //! The folders about which a thread has asked lately, by the text that programs give for them.
 //!
 //! Invariants:
+//! - A rename or a link leads no remembered folder elsewhere unless its old or its new name is
+//!   [on a way](is_on_a_way): the names on the way to a folder are noted before the kernel is
+//!   asked.
 //! - A handler of a signal that interrupts a call in here finds and notes nothing: the folders of
 //!   its thread are borrowed.
 //! - Nothing here allocates.
@@ -20,6 +23,40 @@ pub(crate) const MOST: usize = 240;
 /// Counts the calls of [`forget`]. Relaxed: a thread that relies on another one's change has heard
 /// of it.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
+
+/// Bits of the names on the ways to folders about which threads have asked, by their hashes. They
+/// stay. SeqCst: a thread that notes a name and then asks the kernel hears of a change by a thread
+/// that has not found the name noted.
+static NAMES: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+
+/// Returns the place and the bit of a name.
+fn bit_of(name: &[u8]) -> (&'static AtomicU64, u64) {
+    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    (&NAMES[(hash >> 60) as usize], 1 << (hash >> 54 & 63))
+}
+
+/// Notes all names of a path. Returns `true` if one of them was not noted.
+pub(crate) fn note_way(path: &[u8]) -> bool {
+    let names = path.split(|byte| *byte == b'/');
+    names.fold(false, |is_new, name| {
+        let (place, bit) = bit_of(name);
+        is_new | (place.fetch_or(bit, Ordering::SeqCst) & bit == 0)
+    })
+}
+
+/// Notes every name there is. Returns `true` if one of them was not noted.
+pub(crate) fn note_all() -> bool {
+    let of = |place: &AtomicU64| place.swap(u64::MAX, Ordering::SeqCst) != u64::MAX;
+    NAMES.iter().fold(false, |is_new, place| is_new | of(place))
+}
+
+/// Returns `false` if no folder that a thread remembers is reached by way of this name.
+pub(crate) fn is_on_a_way(name: &[u8]) -> bool {
+    let (place, bit) = bit_of(name);
+    place.load(Ordering::SeqCst) & bit != 0
+}
 
 /// When a question was asked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,6 +162,17 @@ mod tests {
         }
         let now = Asked::at(MOMENT + FOLDERS as u64);
         assert_eq!([find(&[0], now), find(&[1], now)], [None, Some(true)]);
+    }
+
+    #[test]
+    fn names_on_a_way_are_noted_once() {
+        assert!(note_way(b"/some/way"));
+        assert!(!note_way(b"/way/some"));
+        assert!(is_on_a_way(b"some") && is_on_a_way(b"way"));
+        let known = (0..1000).filter(|n| is_on_a_way(format!("file {n}").as_bytes())).count();
+        assert!(known < 500, "{known}");
+        assert!(note_all() && is_on_a_way(b"any"));
+        assert!(!note_all());
     }
 
     /// It mixed the answers of two folders.

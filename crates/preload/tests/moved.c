@@ -61,6 +61,12 @@ int main(int count, char **args) {
         // The name of the folder is no part of the text.
         HOLDS(mkdir("folder", 0700) == 0 && chdir("folder") == 0 && lstat("plain", &found) == -1);
         if (strcmp(call, "rename") == 0) HOLDS(rename("../folder", "../chosen") == 0);
+        if (strcmp(call, "whole") == 0) {
+            // By names from the root on.
+            char from[4096], to[4096];
+            HOLDS(getcwd(from, sizeof from) && strcpy(to, from) && strcpy(strrchr(to, '/'), "/chosen"));
+            HOLDS(rename(from, to) == 0);
+        }
         if (strcmp(call, "number") == 0) HOLDS(syscall(SYS_renameat2, AT_FDCWD, "../folder", AT_FDCWD, "../chosen", 0) == 0);
         if (strcmp(call, "exchange") == 0) {
             int fd = open("../chosen", O_RDWR | O_CREAT, 0600);

@@ -31,9 +31,9 @@ unsafe fn rename_at(
         if own.iter().all(Option::is_none) {
             let renamed = real::renameat2(dir, name, to_dir, to, flags);
             if exchanges && renamed == 0 {
-                outside::note_name(dir, name);
+                outside::note_name(dir, name, to);
             }
-            return named(renamed, to_dir, to);
+            return named(renamed, (to_dir, to), name);
         }
         let moves = [true, exchanges];
         let leaves = || path::folder(dir, name) != path::folder(to_dir, to);
@@ -63,9 +63,9 @@ unsafe fn rename_at(
             pair::while_closed(&identities, renamed)?
         });
         if exchanges && renamed == 0 {
-            outside::note_name(dir, name); // what the other name had
+            outside::note_name(dir, name, to); // what the other name had
         }
-        if own[0].is_none() { named(renamed, to_dir, to) } else { renamed }
+        if own[0].is_none() { named(renamed, (to_dir, to), name) } else { renamed }
     }
 }
 
@@ -78,16 +78,16 @@ fn kept_by(chosen: Option<&path::Chosen>) -> Result<Option<Kept>> {
 /// name has heard of it.
 static IS_NAMED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that a file has got another name, if `done` is 0. Descriptors that are open already become
-/// those of a chosen file when the file is opened by this name.
+/// Notes that the file with the name `before` has got another one, if `done` is 0. Descriptors that
+/// are open already become those of a chosen file when the file is opened by this name.
 ///
 /// # Safety
-/// `name` is a text with its zero byte.
-unsafe fn named(done: c_int, dir: c_int, name: *const c_char) -> c_int {
+/// `name` and `before` are texts with their zero bytes.
+unsafe fn named(done: c_int, (dir, name): (c_int, *const c_char), before: *const c_char) -> c_int {
     if done == 0 {
         // SAFETY: as the caller promises.
         unsafe {
-            outside::note_name(dir, name);
+            outside::note_name(dir, name, before);
             if path::chosen(dir, name, libc::O_NOFOLLOW).is_some() {
                 IS_NAMED.store(true, Ordering::Relaxed);
             }
@@ -130,7 +130,7 @@ unsafe fn link_at(
                 return failed(errno);
             }
         }
-        named(real::linkat(dir, name, to_dir, to, flags), to_dir, to)
+        named(real::linkat(dir, name, to_dir, to, flags), (to_dir, to), name)
     }
 }
 

@@ -50,18 +50,56 @@ pub(super) unsafe fn is_outside(dir: c_int, name: *const c_char) -> bool {
     })
 }
 
-/// Asks the kernel where the folder of a path is.
+/// Asks the kernel where the folder of a path is, until all names on the way there were noted
+/// before.
 #[cold]
 fn ask(name: &CStr) -> bool {
+    loop {
+        match look(name) {
+            Some((is_outside, false)) => return is_outside,
+            Some((_, true)) => {}
+            None => return false,
+        }
+    }
+}
+
+/// Returns whether the folder of a path is outside, and whether a name on the way there is new.
+fn look(name: &CStr) -> Option<(bool, bool)> {
     let mut buffer = [0; libc::PATH_MAX as usize];
-    let mut is_outside = || {
-        let folder = path::open_folder(AT_FDCWD, name)?;
-        let len = path::of(folder.fd(), &mut buffer)?.len();
-        let is_root = buffer[..len] == *b"/";
-        *buffer.get_mut(len)? = b'/';
-        Some(!settings::may_hold(&buffer[..len + usize::from(!is_root)]))
+    let folder = path::open_folder(AT_FDCWD, name)?;
+    let len = path::of(folder.fd(), &mut buffer)?.len();
+    // The text of a link has further names.
+    let is_new = match has_no_links(&buffer[..len], path::split(name).0) {
+        true => folders::note_way(&buffer[..len]),
+        false => folders::note_all(),
     };
-    is_outside().unwrap_or(false)
+    let is_root = buffer[..len] == *b"/";
+    *buffer.get_mut(len)? = b'/';
+    Some((!settings::may_hold(&buffer[..len + usize::from(!is_root)]), is_new))
+}
+
+/// Returns `true` if the text of a folder leads to `found` by way of no link.
+fn has_no_links(found: &[u8], text: &[u8]) -> bool {
+    let mut working = [0; libc::PATH_MAX as usize];
+    if text.first() != Some(&b'/') {
+        // SAFETY: a buffer with its length. The kernel ends the text with a zero byte.
+        unsafe {
+            real::syscall(
+                libc::SYS_getcwd,
+                working.as_mut_ptr() as usize,
+                working.len(),
+                0,
+                0,
+                0,
+                0,
+            )
+        };
+    }
+    let working = CStr::from_bytes_until_nul(&working).unwrap_or_default().to_bytes();
+    fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+        path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
+    }
+    names(found).eq(names(working).chain(names(text)))
 }
 
 /// Notes that a name may lead elsewhere, or that the working folder is another one, if `done` is 0.
@@ -72,13 +110,18 @@ fn changed<R: PartialEq + Default>(done: R) -> R {
     done
 }
 
-/// Notes that a file has got a name by a rename or a link. On the way to other files are folders
-/// and links alone.
+/// Notes that a file with the name `before` has got another one by a rename or a link. On the way
+/// to other files are folders and links alone.
 ///
 /// # Safety
-/// `name` is a text with its zero byte.
-pub(super) unsafe fn note_name(dir: c_int, name: *const c_char) {
-    if inside::is_inside() || !settings::is_on() {
+/// `name` and `before` are texts with their zero bytes.
+pub(super) unsafe fn note_name(dir: c_int, name: *const c_char, before: *const c_char) {
+    let is_on_a_way = |name| {
+        // SAFETY: as the caller promises.
+        let last = path::split(unsafe { CStr::from_ptr(name) }).1;
+        last.is_empty() || folders::is_on_a_way(last)
+    };
+    if inside::is_inside() || !settings::is_on() || ![name, before].into_iter().any(is_on_a_way) {
         return;
     }
     let before = super::errno();
