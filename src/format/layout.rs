@@ -124,7 +124,7 @@ const _: () = {
     assert!(SUPERCHUNK_LEN.is_multiple_of(HUGE) && SUPERCHUNK_META.is_multiple_of(HUGE));
     assert!(SUPERCHUNK / PAGE * 8 <= 2 << 20, "slice words and durable words fit their 2 MiB");
     assert!(PAGE_SUMS + (SUPERCHUNK / PAGE * PAGE_SUMS_LEN) as u64 <= REGION_WORDS);
-    assert!(SUM_PLACES * WORD <= PAGE_SUMS_LEN);
+    assert!(SUM_PLACES * WORD <= PAGE_SUMS_LEN && 64 % PAGE_SUMS_LEN == 0, "they are in one line");
     assert!(REGION_WORDS + REGION_WORDS_LEN <= SUPERCHUNK_META);
     // One region word a region and up to seven slice words at each end: 24 bytes each.
     assert!((MAX_LEN / REGION as u64 + 2 * 7) * 24 <= LOG_AREA_LEN);

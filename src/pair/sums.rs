@@ -21,7 +21,7 @@ use crate::page_sum;
 use crate::pair::Pair;
 use crate::platform::Copying;
 use crate::primitive::{AtomicU8, AtomicU64, Ordering};
-use crate::units::{PAGES_PER_REGION, PageIndex, SLICE, WORD};
+use crate::units::{PAGES_PER_REGION, PageIndex, WORD};
 
 /// The sum of one page.
 #[derive(Debug)]
@@ -184,9 +184,13 @@ impl Pair {
     /// allocated.
     #[inline]
     pub(crate) fn store_covered_sum(&self, page: PageIndex, sum: u64) {
-        for place in 0..SUM_PLACES as u8 {
-            self.reflection.store_word(place_at(page, place), page_sum::stored(page, sum));
-        }
+        (0..SUM_PLACES as u8).for_each(|place| self.store_cached_sum(page, place, sum));
+    }
+
+    /// Stores the sum of a page to one of its places, through the cache, and does not flush it.
+    #[inline(always)]
+    fn store_cached_sum(&self, page: PageIndex, place: u8, sum: u64) {
+        self.reflection.store_word(place_at(page, place), page_sum::stored(page, sum));
     }
 
     /// Stores the present sum of a page to each place that no state needs any more: neither the
@@ -194,33 +198,23 @@ impl Pair {
     /// no lost block. The caller holds the page's lock, and the places are allocated.
     pub(crate) fn replace_stale_sums(&self, page: PageIndex, sums: &RegionSums) {
         let n = page.in_region();
-        let mut is_stale = false;
-        for place in sums.stale_places(n) {
-            // Through the cache, where it cannot arrive late: no drain follows, and the next
-            // operation may take this place.
-            match planted!(StaleSumStreamed) {
-                true => self.store_sum(page, place, sums.sum(n)),
-                false => {
-                    let stored = page_sum::stored(page, sums.sum(n));
-                    self.reflection.store_word(place_at(page, place), stored);
-                }
-            }
-            is_stale = true;
+        let mut stale = sums.stale_places(n).peekable();
+        if stale.peek().is_none() {
+            return;
         }
-        if is_stale {
-            self.flush_sums(page);
-        }
+        // Through the cache, where it cannot arrive late: no drain follows, and the next operation
+        // may take this place.
+        stale.for_each(|place| match planted!(StaleSumStreamed) {
+            true => self.store_sum(page, place, sums.sum(n)),
+            false => self.store_cached_sum(page, place, sums.sum(n)),
+        });
+        self.flush_sums(page);
     }
 
-    /// Flushes the places of a page, without waiting.
+    /// Flushes the line with the places of a page, without waiting.
     #[inline]
     pub(crate) fn flush_sums(&self, page: PageIndex) {
-        let (first, last) = (place_at(page, 0), place_at(page, SUM_PLACES as u8 - 1));
-        unless!(CoveredSumNotFlushed, self.reflection.flush_word(first));
-        // They lie in one line or in two.
-        if first / SLICE as u64 != last / SLICE as u64 {
-            unless!(CoveredSumNotFlushed, self.reflection.flush_word(last));
-        }
+        unless!(CoveredSumNotFlushed, self.reflection.flush_word(place_at(page, 0)));
     }
 }
 

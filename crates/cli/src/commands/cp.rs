@@ -14,8 +14,8 @@ use std::ops::Range;
 /// not changed. A file in use is busy, unless its process serves copies: see [`live`].
 pub fn run(common: &Common, of: &Cp) -> Result<Outcome, Failure> {
     let place = Place::of(&of.to)?;
-    // The look comes first: the copy of a file that was repaired meanwhile has nothing in doubt,
-    // and that of a file that is refused from then on fails.
+    // Looked at before it is copied: if the file is repaired in between, the copy has nothing in
+    // doubt, and if it is refused from then on, the copy fails.
     let look = of.best_effort.then(|| look(common, of)).transpose()?;
     let is_refused = look.as_ref().is_some_and(|(look, _)| is_refused(look));
     let len = place.fill(|scratch, name| {

@@ -80,26 +80,26 @@ fn look(name: &CStr) -> Option<(bool, bool)> {
 
 /// Returns `true` if the text of a folder leads to `found` by way of no link.
 fn has_no_links(found: &[u8], text: &[u8]) -> bool {
-    let mut working = [0; libc::PATH_MAX as usize];
-    if text.first() != Some(&b'/') {
-        // SAFETY: a buffer with its length. The kernel ends the text with a zero byte.
-        unsafe {
-            real::syscall(
-                libc::SYS_getcwd,
-                working.as_mut_ptr() as usize,
-                working.len(),
-                0,
-                0,
-                0,
-                0,
-            )
-        };
+    match text.first() {
+        Some(b'/') => names(found).eq(names(text)),
+        _ => has_no_links_from_here(found, text),
     }
-    let working = CStr::from_bytes_until_nul(&working).unwrap_or_default().to_bytes();
-    fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-        path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
-    }
-    names(found).eq(names(working).chain(names(text)))
+}
+
+// By itself, because a handler of a signal may have a small stack: one buffer is enough for a text
+// that begins at the root.
+#[inline(never)]
+fn has_no_links_from_here(found: &[u8], text: &[u8]) -> bool {
+    let mut here = [0; libc::PATH_MAX as usize];
+    let (to, len) = (here.as_mut_ptr() as usize, here.len());
+    // SAFETY: a buffer with its length. The kernel ends the text with a zero byte.
+    unsafe { real::syscall(libc::SYS_getcwd, to, len, 0, 0, 0, 0) };
+    let here = CStr::from_bytes_until_nul(&here).unwrap_or_default().to_bytes();
+    names(found).eq(names(here).chain(names(text)))
+}
+
+fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
 /// Notes that a name may lead elsewhere, or that the working folder is another one, if `done` is 0.
