@@ -27,7 +27,7 @@ use crate::format::sqlite_header::{self, HEAD};
 use crate::format::{layout, le_word, state_word};
 use crate::lock::lock_page;
 use crate::mmap::MappedFile;
-use crate::mutant::planted;
+use crate::mutant::{planted, unless};
 use crate::pair::log::lane::Lane;
 use crate::pair::log::lanes::InUse;
 use crate::pair::log::records::PageSlices;
@@ -208,17 +208,15 @@ impl Engine {
         let read = self.home.read_file(&mut there, place.start());
         read.map_err(|e| Error::io_at("read the byte mark", self.home.path(), place.start(), e))?;
         if ByteMark::decode(&there) == Some(Found::Mark(marking.mark)) {
-            return self.store_mark_word(MarkWord::At(place, true)).map(|_| true);
+            return self.store_mark_word(lane, MarkWord::At(place, true)).map(|_| true);
         }
         if !self.has_space(self.ensure_slots(lane, Side::Home, place.start()..place.end()))? {
             return Ok(false);
         }
-        if self.store_mark_word(MarkWord::At(place, false))? {
-            // Orders the word before the mark: the next opening claims the slice by it.
-            self.drain(lane);
-            if self.medium == Medium::PageCache {
-                self.sync_for_mark(&self.reflection)?;
-            }
+        // Before the mark: the next opening claims the slice by the word.
+        let is_new = self.store_mark_word(lane, MarkWord::At(place, false))?;
+        if is_new && self.medium == Medium::PageCache {
+            self.sync_for_mark(&self.reflection)?;
         }
         self.store(lane, &self.home, place.start(), &mark);
         // Orders the mark before stores that come to this file alone. A sync makes it durable for
@@ -227,7 +225,7 @@ impl Engine {
         if self.medium != Medium::Ram {
             self.sync_for_mark(&self.home)?;
         }
-        self.store_mark_word(MarkWord::At(place, true)).map(|_| true)
+        self.store_mark_word(lane, MarkWord::At(place, true)).map(|_| true)
     }
 
     /// Makes a file durable. The system tells of a failed sync once, and what it was to make
@@ -237,8 +235,8 @@ impl Engine {
         synced.inspect_err(|error| self.poison(error))
     }
 
-    /// Stores the state word, if it is another one. Returns `true` if it was.
-    fn store_mark_word(&self, word: MarkWord) -> Result<bool> {
+    /// Stores the state word, if it is another one, and drains. Returns `true` if it was.
+    fn store_mark_word(&self, lane: &Lane, word: MarkWord) -> Result<bool> {
         let at = layout::MARK_WORD;
         let word = state_word::encode(at, word.encode());
         let mut known = [0; 8];
@@ -247,6 +245,9 @@ impl Engine {
         let is_new = le_word(&known) != word;
         if is_new {
             self.reflection.store_word_through(at, word);
+            // Orders the word before the mark, the deployment of its slice, the new length, and the
+            // stores of this session. And it must not arrive over the word of another thread.
+            unless!(MarkWordNotDrained, self.drain(lane));
         }
         Ok(is_new)
     }
@@ -259,9 +260,7 @@ impl Engine {
         let read = self.reflection.read_file(&mut known, at);
         read.map_err(|e| Error::io_at("read a state word", self.reflection.path(), at, e))?;
         if le_word(&known) == state_word::encode(at, MarkWord::InHeader.encode()) {
-            self.store_mark_word(MarkWord::None)?;
-            // Orders the word before stores of this session.
-            self.drain(&self.lane());
+            self.store_mark_word(&self.lane(), MarkWord::None)?;
         }
         Ok(())
     }
@@ -292,7 +291,7 @@ impl Engine {
     /// Says that the mark may be gone. A spatial close is about to deploy its slice.
     pub(super) fn end_byte_mark(&self, lane: &Lane) -> Result<()> {
         let Some((_, place)) = self.mark_past(0) else { return Ok(()) };
-        self.tell_of_mark(lane, MarkWord::At(place, false))
+        self.store_mark_word(lane, MarkWord::At(place, false)).map(drop)
     }
 
     /// Says that the mark may be gone, if the file is about to have `len` bytes and no room for it.
@@ -301,17 +300,9 @@ impl Engine {
     pub(super) fn end_byte_mark_past(&self, lane: &Lane, len: u64) -> Result<()> {
         let Some((marking, place)) = self.mark_past(len) else { return Ok(()) };
         if !planted!(MarkWordOutlivesMark) {
-            self.tell_of_mark(lane, marking.word_without(place))?;
+            self.store_mark_word(lane, marking.word_without(place))?;
         }
         marking.become_now(CLAIMED);
-        Ok(())
-    }
-
-    fn tell_of_mark(&self, lane: &Lane, word: MarkWord) -> Result<()> {
-        self.store_mark_word(word)?;
-        // Orders the word before the deployment, or the new length: an opening misses a mark that
-        // the word tells of.
-        self.drain(lane);
         Ok(())
     }
 }

@@ -14,6 +14,7 @@ macro_rules! with_those_of_space {
             }
             "engine/byte_mark.rs" {
                 ByteMarkWithoutPoint "byte-mark-without-point": "a mark is stored to a slot that the last durable point counts",
+                MarkWordNotDrained "mark-word-not-drained": "the state word of a mark is not drained",
                 MarkWordOutlivesMark "mark-word-outlives-mark": "a shrink that cuts the mark off does not say so",
             }
             "recovery/make.rs" {

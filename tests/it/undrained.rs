@@ -20,7 +20,7 @@ const LEN: u64 = 3 * CHUNK;
 /// A call, by its name.
 type Call = (&'static str, fn(&AtomicMappedFile) -> Result<()>);
 
-const CALLS: [Call; 26] = [
+const CALLS: [Call; 31] = [
     ("a word", |file| file.write_at(&[7; 8], 64)),
     ("a part of a slice", |file| file.write_at(&[7; 100], 3 * PAGE + 50)),
     ("slices", |file| file.write_at(&[7; 256], 4 * PAGE)),
@@ -55,6 +55,13 @@ const CALLS: [Call; 26] = [
         tx.write_at(&[7; 700], CHUNK + PAGE - 300)?;
         tx.commit_with(&mut [stage])
     }),
+    ("a stage that is dropped", |file| {
+        let mut stage = file.stage(CHUNK..CHUNK + 2 * PAGE)?;
+        stage.write_at(&[7; 8192], 0)
+    }),
+    ("an eager write", |file| file.write_at_eager(&[7; 5000], 9 * PAGE)),
+    ("a view", |file| file.view(0..3 * PAGE).map(drop)),
+    ("a view of a hole", |file| file.view(CHUNK..CHUNK + PAGE).map(drop)),
     ("a write under a view", |file| {
         let _view = file.view(4 * PAGE..5 * PAGE)?;
         file.write_at(&[7; 100], 4 * PAGE + 30)
@@ -70,6 +77,10 @@ const CALLS: [Call; 26] = [
             tx.set_len(15 * PAGE + 100)?;
             tx.write_at(&[7; 100], 2 * PAGE + 1)
         })
+    }),
+    ("a file that loses its mark and gets it again", |file| {
+        file.set_len(15 * PAGE + 100)?;
+        file.set_len(LEN)
     }),
     ("other contents", |file| file.replace(&[7; 50_000])),
     ("a deployment", |file| file.deploy(0..LEN).map(drop)),
@@ -87,7 +98,7 @@ fn prepared(
     let (scratch, recorder) = (ground.scratch(), Recorder::new());
     recorder.hold_background();
     let integrity = if has_sums { Integrity::OnRead } else { Integrity::Off };
-    let options = ground.options().create(true).len(LEN).integrity(integrity);
+    let options = ground.options().create(true).len(LEN).integrity(integrity).mark_at(2 * CHUNK);
     let file = options.open_recorded(&recorder, scratch.file("state")).expect("open");
     file.write_at(&Rng(1).bytes(70 * PAGE as usize), 0).expect("write");
     if has_snapshots {

@@ -19,6 +19,7 @@ pub(super) fn killer(mutant: Mutant) -> Option<Killer> {
         }
         RecoveredNotChanged => test("snapshots", "full::an_opening_without_space"),
         PunchWordsInUse => test("atomic_mmap", "words_in_use_are_not_given_back"),
+        MarkWordNotDrained => test("undrained", "every_call_returns"),
         FailureToldLate => test("atomic_mmap", "a_failed_point_at_an_interval"),
         AheadOutlivesGrowth => test("atomic_mmap", "is_not_whole_after_a_growth"),
         PunchedStaysAhead => test("atomic_mmap", "is_not_whole_after_a_punch"),
